@@ -1,0 +1,111 @@
+"""fastdata: pack a folder of photos into LMDB, HDF5 or tar shards, and train PyTorch models from it at full speed.
+
+Every public name is importable from here and loaded on first use, so that `import fastdata` costs neither torch nor
+OpenCV: the command starts at once, and conversion workers stay light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the same names once more, for type checkers and editors
+    from fastdata.converters.convert import convert
+    from fastdata.converters.report import ConvertReport
+    from fastdata.converters.writers import Writer, create
+    from fastdata.datasets import ImageDataset, ImageStream
+    from fastdata.device import CUDAPrefetcher
+    from fastdata.errors import (
+        CacheError,
+        ConvertError,
+        CutError,
+        DecodeError,
+        FastdataError,
+        FormatError,
+        MissingDependencyError,
+        OptionError,
+        OutputExistsError,
+        RecordError,
+        TooLargeError,
+        UnsupportedError,
+    )
+    from fastdata.formats import open
+    from fastdata.formats.base import Reader
+    from fastdata.manifest import Manifest
+    from fastdata.record import Record, key_from_path, path_from_key
+    from fastdata.reproducibility import seed_everything, seed_worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CUDAPrefetcher",
+    "CacheError",
+    "ConvertError",
+    "ConvertReport",
+    "CutError",
+    "DecodeError",
+    "FastdataError",
+    "FormatError",
+    "ImageDataset",
+    "ImageStream",
+    "Manifest",
+    "MissingDependencyError",
+    "OptionError",
+    "OutputExistsError",
+    "Reader",
+    "Record",
+    "RecordError",
+    "TooLargeError",
+    "UnsupportedError",
+    "Writer",
+    "__version__",
+    "convert",
+    "create",
+    "key_from_path",
+    "open",
+    "path_from_key",
+    "seed_everything",
+    "seed_worker",
+]
+
+# The module that defines each public name.
+_MODULES = {
+    "fastdata.converters.convert": ("convert",),
+    "fastdata.converters.report": ("ConvertReport",),
+    "fastdata.converters.writers": ("Writer", "create"),
+    "fastdata.datasets": ("ImageDataset", "ImageStream"),
+    "fastdata.device": ("CUDAPrefetcher",),
+    "fastdata.errors": (
+        "CacheError",
+        "ConvertError",
+        "CutError",
+        "DecodeError",
+        "FastdataError",
+        "FormatError",
+        "MissingDependencyError",
+        "OptionError",
+        "OutputExistsError",
+        "RecordError",
+        "TooLargeError",
+        "UnsupportedError",
+    ),
+    "fastdata.formats": ("open",),
+    "fastdata.formats.base": ("Reader",),
+    "fastdata.manifest": ("Manifest",),
+    "fastdata.record": ("Record", "key_from_path", "path_from_key"),
+    "fastdata.reproducibility": ("seed_everything", "seed_worker"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'fastdata' has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value  # found without this function from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,124 @@
+"""What every test has: a check that it leaks nothing, and a small folder of pictures.
+
+Descriptors, threads and child processes that a test leaves behind fail it. What libraries open once and keep (devices,
+shared objects, the helpers of multiprocessing) is no leak.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+from tests import images
+
+# No test may depend on how fast the machine is; a red run must be red again.
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.load_profile("house")
+
+START_METHODS = [name for name in ("fork", "forkserver", "spawn") if name in multiprocessing.get_all_start_methods()]
+
+# Ends of processes and threads are noticed a little after the call that ends them; this is only how long a true leak
+# takes to be reported.
+_GRACE_S = 5.0
+_DESCRIPTORS = Path("/proc/self/fd")
+# Opened once by a library and kept: devices, kernel tables, shared objects, fonts, time zones.
+_KEPT_PREFIXES = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/lib", "anon_inode:")
+
+
+def _helpers_of_multiprocessing() -> tuple[set[int], set[int]]:
+    """Process ids and descriptors of the resource tracker and the fork server, which live until Python ends."""
+    from multiprocessing import forkserver, resource_tracker
+
+    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
+    pids = {getattr(tracker, "_pid", None), getattr(server, "_forkserver_pid", None)}
+    fds = {getattr(tracker, "_fd", None), getattr(server, "_forkserver_alive_fd", None)}
+    return {pid for pid in pids if pid}, {fd for fd in fds if fd}
+
+
+def _descriptors() -> Counter[str]:
+    """What each open descriptor leads to; pipes and sockets by their kind and number."""
+    if not _DESCRIPTORS.is_dir():
+        return Counter()
+    kept = _helpers_of_multiprocessing()[1]
+    found: Counter[str] = Counter()
+    for name in os.listdir(_DESCRIPTORS):
+        try:
+            target = os.readlink(_DESCRIPTORS / name)
+        except OSError:  # the listing's own descriptor
+            continue
+        if int(name) not in kept and not target.startswith(_KEPT_PREFIXES):
+            found[target] += 1
+    return found
+
+
+def _children() -> set[int]:
+    kept = _helpers_of_multiprocessing()[0]
+    return {child.pid for child in psutil.Process().children()} - kept
+
+
+def _leaks(fds: Counter[str], threads: set[threading.Thread], children: set[int]) -> list[str]:
+    multiprocessing.active_children()  # reaps what has ended
+    found = [f"descriptor of {target}" for target in _descriptors() - fds]
+    found += [f"thread {thread.name}" for thread in threading.enumerate() if thread not in threads]
+    for pid in _children() - children:
+        try:
+            found.append(f"child process {pid}: {' '.join(psutil.Process(pid).cmdline())[:200]}")
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves descriptors, threads or child processes behind."""
+    if request.node.get_closest_marker("keeps_open"):
+        yield
+        return
+    fds, threads, children = _descriptors(), set(threading.enumerate()), _children()
+    yield
+    deadline = time.monotonic() + _GRACE_S
+    while leaks := _leaks(fds, threads, children):
+        gc.collect()
+        if time.monotonic() > deadline:
+            pytest.fail("left behind: " + "; ".join(sorted(leaks)), pytrace=False)
+        time.sleep(0.02)
+
+
+@pytest.fixture(params=START_METHODS)
+def start_method(request: pytest.FixtureRequest) -> str:
+    """Each way in which this platform starts worker processes, in turn."""
+    method: str = request.param
+    return method
+
+
+@pytest.fixture(scope="session")
+def _drawn() -> dict[str, bytes]:
+    """The files of `photo_folder`: path below the folder -> content."""
+    files: dict[str, bytes] = {}
+    for label, name in enumerate(("cat", "dog", "zebra")):
+        for i in range(4):
+            picture = images.photo(96 + 16 * i, 80, seed=10 * label + i)
+            kind: Callable[..., bytes] = images.png if i == 3 else images.jpeg
+            files[f"{name}/{i}.{kind.__name__.replace('jpeg', 'jpg')}"] = kind(picture)
+    return files
+
+
+@pytest.fixture
+def photo_folder(tmp_path: Path, _drawn: dict[str, bytes]) -> Path:
+    """A folder of three class folders with four small pictures each: three JPEGs and a PNG."""
+    root = tmp_path / "photos"
+    for path, content in _drawn.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return root
