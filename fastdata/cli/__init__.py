@@ -1,0 +1,101 @@
+"""The command `fastdata`: arguments flow in, an exit code flows out.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected, 130 interrupted, 143 terminated.
+Expected errors are one line on stderr, never a traceback; a traceback is a fault of ours.
+
+This module imports next to nothing, so that the signal handlers stand before anything slow is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+DONE, FAILED, USAGE, REJECTED = 0, 1, 2, 3
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # the shell's own numbers: 130, 143
+
+
+class Terminated(SystemExit):
+    """SIGTERM came. Being an exit, it passes every `except Exception` and runs the clean-up on its way out."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (default: the process's own) and return its exit code.
+
+    Args:
+        argv: the arguments after the program's name.
+
+    Returns:
+        The exit code; see the module's table.
+    """
+    try:
+        with _signals():
+            code = _run(sys.argv[1:] if argv is None else list(argv))
+    except Terminated:
+        code = TERMINATED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    from fastdata.cli import terminal
+
+    if code in (INTERRUPTED, TERMINATED):
+        terminal.complain("interrupted" if code == INTERRUPTED else "terminated")
+    return code if terminal.flush() else max(code, FAILED)
+
+
+def _run(argv: list[str]) -> int:
+    from fastdata.cli.app import command
+    from fastdata.cli.terminal import complain
+    from fastdata.errors import FastdataError, OptionError
+
+    try:
+        command().main(args=argv, prog_name="fastdata")
+    except Terminated:
+        raise
+    except SystemExit as end:  # how the library under us ends, also for --help and wrong usage
+        return end.code if isinstance(end.code, int) else FAILED if end.code else DONE
+    except OptionError as error:
+        complain(f"error: {error}")
+        complain(f"Try 'fastdata {argv[0]} --help' for what there is.")
+        return USAGE
+    except (FastdataError, OSError) as error:
+        complain(f"error: {terminal_words(error)}")
+        return FAILED
+    except MemoryError:
+        complain("error: out of memory; fewer workers (--workers) need less")
+        return FAILED
+    return DONE
+
+
+def terminal_words(error: Exception) -> str:
+    """An error in one line: what our own errors say, or the system's words and the file."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([" -> ".join(names), error.strerror] if names else [error.strerror])
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGINT and SIGTERM become exceptions once, so that clean-up runs; a second signal ends the process at once."""
+
+    def receive(number: int, _frame: FrameType | None) -> None:
+        for name in handled:
+            signal.signal(name, signal.SIG_DFL)
+        if number == signal.SIGTERM:
+            raise Terminated(TERMINATED)
+        raise KeyboardInterrupt
+
+    before = {}
+    # A signal that the parent ignores (nohup, a shell's background job) stays ignored.
+    handled = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    with contextlib.suppress(ValueError):  # not the main thread: whoever called us there keeps the signals
+        for number in handled:
+            before[number] = signal.signal(number, receive)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

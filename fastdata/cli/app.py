@@ -1,0 +1,44 @@
+"""The table of commands. Each is one file of this folder and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fastdata.cli import bench, convert, info, verify
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import fastdata
+        from fastdata.cli.terminal import say
+
+        say(f"fastdata {fastdata.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Pack image folders into LMDB, HDF5 or tar shards, look into them and check them."""
+
+
+def command() -> Any:
+    """The whole program as one command object; `Any`, because its class is private to typer."""
+    # Help and errors stay plain text: drawing them with rich costs 80 to 200 ms more (it loads a Markdown renderer).
+    app = typer.Typer(
+        no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    app.callback()(_root)
+    for name, function in (
+        ("convert", convert.command),
+        ("info", info.command),
+        ("verify", verify.command),
+        ("bench", bench.command),
+    ):
+        app.command(name)(function)
+    return typer.main.get_command(app)

@@ -1,0 +1,230 @@
+"""`fastdata bench`: a data set flows in; how fast its records are read and its pictures decoded flows out.
+
+Every figure is a median over repeats with its lowest and highest, told with the machine, the versions and the state of
+the page cache. Reading is `reader[i]` (bytes of all fields) in this process; decoding is picture bytes to RGB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fastdata.cli.measure import Spread
+    from fastdata.formats.base import Reader
+
+# Decoding a photo costs about 300 times as much as reading it: a tenth of the samples gives as steady a figure.
+_DECODED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured, and how."""
+
+    path: str
+    cache: str | None = None
+    cold: bool = False
+    workers: int = 1
+    repeats: int = 5
+    samples: int = 5000
+
+
+@dataclass(slots=True)
+class _Figures:
+    """Seconds a record, by what was measured."""
+
+    spreads: dict[str, Spread] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    fill_seconds: float | None = None
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")],
+    cache: Annotated[
+        str | None, typer.Option(metavar="ram", help="Read from a copy in shared memory, filled first.")
+    ] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Drop the files from the page cache before each repeat.")
+    ] = False,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Threads that decode.")] = 1,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="How often each figure is taken.")] = 5,
+    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Records a repeat; of large data sets.")] = 5000,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
+) -> None:
+    """Measure how fast the records of a data set are read and decoded."""
+    from fastdata.cli.terminal import say_json
+    from fastdata.errors import OptionError
+
+    if cache not in (None, "ram"):
+        raise OptionError(f"--cache is {cache!r}; it must be 'ram', or left away")
+    if cache and cold:
+        raise OptionError("--cold and --cache ram exclude each other: what lies in memory is never cold")
+    facts = measure(Plan(path, cache, cold, workers, repeats, samples))
+    if as_json:
+        say_json(facts)
+    else:
+        _show(facts)
+
+
+def measure(plan: Plan) -> dict[str, Any]:
+    """Take all figures of a plan; what `--json` prints."""
+    from fastdata.cli.measure import machine, one_opencv_thread, versions
+
+    figures = _Figures()
+    with _opened(plan, figures) as reader:
+        facts = _about(reader, plan)
+    if facts["count"]:
+        order = random.Random(0).sample(range(facts["count"]), min(plan.samples, facts["count"]))
+        straight = range(len(order))
+        _take(plan, figures, "read, random order", order, _read)
+        _take(plan, figures, "read, in sequence", straight, _read)
+        with one_opencv_thread(), ThreadPoolExecutor(plan.workers) as pool:
+            decode = partial(_decode, pool, plan.workers)
+            _take(plan, figures, "decode", order[: max(1, len(order) // _DECODED)], decode)
+    return {
+        **facts,
+        "cache_fill_seconds": figures.fill_seconds,
+        "figures": [_figure(what, figures.counts[what], spread) for what, spread in figures.spreads.items()],
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def _figure(what: str, count: int, spread: Spread) -> dict[str, Any]:
+    return {
+        "what": what,
+        "records": count,
+        "seconds_per_record": spread.facts(),
+        "records_per_second": 1 / spread.median,
+    }
+
+
+def _about(reader: Reader, plan: Plan) -> dict[str, Any]:
+    states = {
+        "ram": "the encoded bytes lie in shared memory",
+        "cold": "cold: the files are dropped from the page cache before each repeat",
+        "warm": "warm: everything measured is read once before",
+    }
+    return {
+        "path": reader.path,
+        "format": reader.manifest.format,
+        "count": len(reader),
+        "cache": plan.cache,
+        "cache_state": states["ram" if plan.cache else "cold" if plan.cold else "warm"],
+        "workers": plan.workers,
+        "repeats": plan.repeats,
+    }
+
+
+@contextlib.contextmanager
+def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
+    """The data set as the plan wants it: plain, or within the RAM cache."""
+    from fastdata import formats
+
+    with formats.open(plan.path) as plain:
+        if plan.cache is None:
+            yield plain
+            return
+        from fastdata.cache import CachedReader
+
+        begin = time.perf_counter()
+        with CachedReader(plain) as cached:
+            figures.fill_seconds = time.perf_counter() - begin
+            yield cached
+
+
+def _take(
+    plan: Plan, figures: _Figures, what: str, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]
+) -> None:
+    """Time `run` over these rows as often as planned."""
+    from fastdata.cli.measure import Spread, drop_cached_pages
+    from fastdata.errors import OptionError
+
+    values = []
+    if plan.cold:
+        for _ in range(plan.repeats):
+            if not drop_cached_pages(_files(plan.path)):
+                raise OptionError("--cold: this system cannot drop files from its page cache; measure without it")
+            with _opened(plan, figures) as reader:
+                values.append(_timed(reader, rows, run))
+    else:
+        with _opened(plan, figures) as reader:
+            run(reader, rows)  # the warm-up
+            values = [_timed(reader, rows, run) for _ in range(plan.repeats)]
+    figures.spreads[what], figures.counts[what] = Spread.of(values), len(rows)
+
+
+def _timed(reader: Reader, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]) -> float:
+    begin = time.perf_counter()
+    run(reader, rows)
+    return (time.perf_counter() - begin) / len(rows)
+
+
+def _read(reader: Reader, rows: Sequence[int]) -> None:
+    for row in rows:
+        reader[row]
+
+
+def _decode(pool: ThreadPoolExecutor, workers: int, reader: Reader, rows: Sequence[int]) -> None:
+    if workers == 1:
+        _decode_rows(reader, rows)
+        return
+    parts = [rows[start::workers] for start in range(workers)]
+    for future in [pool.submit(_decode_rows, reader, part) for part in parts]:
+        future.result()
+
+
+def _decode_rows(reader: Reader, rows: Sequence[int]) -> None:
+    from fastdata.codec.decode import decode
+    from fastdata.errors import DecodeError
+
+    keep_damaged = reader.manifest.options.get("keep_damaged") is True
+    for row in rows:
+        _, blob = reader.image(row)
+        try:
+            decode(blob, keep_damaged=keep_damaged)
+        except DecodeError as error:
+            raise DecodeError(f"{reader.path}: record {reader.keys[row]!r}: {error}; see `fastdata verify`") from error
+
+
+def _files(path: str) -> list[str]:
+    """All files of a data set."""
+    if not os.path.isdir(path):
+        return [path]
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path, followlinks=True) for name in names)
+    return [file for file in files if os.path.isfile(file)]
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from fastdata.cli.terminal import pairs, say, size_words, table
+
+    machine, versions = facts["machine"], facts["versions"]
+    rows: list[tuple[str, object]] = [
+        ("path", f"{facts['path']} ({facts['format']}, {facts['count']:,} records)"),
+        ("cache", facts["cache_state"]),
+        ("machine", f"{machine['cpu']}, {machine['cores']} cores, {size_words(machine['memory_bytes'])}"),
+        ("system", machine["system"]),
+        ("versions", ", ".join(f"{name} {value}" for name, value in versions.items())),
+    ]
+    if facts["cache_fill_seconds"] is not None:
+        rows.append(("cache filled in", f"{facts['cache_fill_seconds']:.2f} s"))
+    say(pairs(rows))
+    say()
+    title = f"median over {facts['repeats']} repeats (decoding in {facts['workers']} threads)"
+    columns = ["", "us a record", "lowest", "highest", "records/s"]
+    say(table(title, columns, [_row(figure) for figure in facts["figures"]]))
+
+
+def _row(figure: dict[str, Any]) -> list[str]:
+    spread = figure["seconds_per_record"]
+    times = [f"{spread[name] * 1e6:,.1f}" for name in ("median", "low", "high")]
+    return [figure["what"], *times, f"{figure['records_per_second']:,.0f}"]

@@ -1,0 +1,137 @@
+"""`fastdata convert`: options flow in, a data set, a summary and an exit code flow out.
+
+Values are checked where `fastdata.convert` checks them, so that both say the same about a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fastdata.converters.report import ConvertReport
+
+
+def command(  # as many parameters as the command has options: this signature is the synopsis
+    src: Annotated[str, typer.Argument(metavar="SRC", help="A folder of class folders, or a flat folder of images.")],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="Its ending names the format: .lmdb, .h5, .hdf5, .tar.")],
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="lmdb|hdf5|tar", help="Where DST's ending does not tell (tar: a folder of shards)."),
+    ] = None,
+    resize: Annotated[
+        int | None, typer.Option(metavar="N", help="The side asked for, in pixels.  [default: as it is]")
+    ] = None,
+    resize_mode: Annotated[
+        str, typer.Option(metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.")
+    ] = "shorter",
+    upscale: Annotated[bool, typer.Option("--upscale", help="Also enlarge smaller images (shorter, longer).")] = False,
+    pad_color: Annotated[
+        str, typer.Option(metavar="R,G,B", help="Around the picture, with --resize-mode pad.")
+    ] = "0,0,0",
+    encode: Annotated[
+        str,
+        typer.Option(
+            metavar="jpeg|png|webp|bmp|raw|keep", help="How pictures are stored; keep: the bytes, if nothing changes."
+        ),
+    ] = "jpeg",
+    quality: Annotated[int, typer.Option(metavar="1..100", help="For jpeg and webp.")] = 90,
+    alpha: Annotated[
+        str, typer.Option(metavar="white|black|drop", help="What transparent pictures are laid on.")
+    ] = "white",
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Refuse larger pictures before they take memory.  [default: 178956970]"),
+    ] = None,
+    keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep pictures whose data end early.")] = False,
+    class_order: Annotated[
+        str, typer.Option(metavar="plain|natural", help="Class folders as torchvision sorts them, or 2 before 10.")
+    ] = "plain",
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Write in a random order, as streaming tars in training needs.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of --shuffle.")] = 0,
+    shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Of a tar shard, in KB, MB, GB, KiB, MiB or GiB.")
+    ] = "256MB",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes.  [default: the cores this process may use]")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace DST; the old stays until the new is whole.")
+    ] = False,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE.json", help="Write what was kept, rejected and ignored, and why.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no summary; only what was rejected.")] = False,
+) -> None:
+    """Convert a folder of images into one data set.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected, 130 interrupted, 143 terminated.
+    """
+    from fastdata.converters.convert import convert
+
+    options: dict[str, Any] = {
+        "format": format, "resize": resize, "resize_mode": resize_mode, "upscale": upscale,
+        "pad_color": color(pad_color), "encode": encode, "quality": quality, "alpha": alpha, "keep_damaged": keep_damaged,
+        "class_order": class_order, "shuffle": shuffle, "seed": seed, "shard_size": shard_size, "workers": workers, "overwrite": overwrite,
+        "report": report, "quiet": quiet,
+    }  # fmt: skip
+    if max_pixels is not None:
+        options["max_pixels"] = max_pixels
+    result = convert(src, dst, **options)
+    _tell(result, dst, quiet, report)
+    if result.rejected:
+        from fastdata.cli import REJECTED
+
+        raise typer.Exit(REJECTED)
+
+
+def color(text: str) -> tuple[int, int, int]:
+    """`R,G,B` as three numbers.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    from fastdata.errors import OptionError
+
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) <= 255 for part in parts):
+        raise OptionError(f"--pad-color is {text!r}; it must be three numbers from 0 to 255 like 0,0,0 or 255,255,255")
+    red, green, blue = (int(part) for part in parts)
+    return red, green, blue
+
+
+def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> None:
+    """Rejected inputs and warnings by name (bounded) to stderr, the summary to stdout."""
+    from fastdata.cli.terminal import pairs, say, size_words
+
+    _list("rejected", result.rejected, report)
+    if quiet:
+        return
+    _list("warning", result.warnings, report)
+    inputs = result.kept + len(result.rejected)
+    rate = f"{inputs / result.seconds:,.0f} images/s" if result.seconds > 0 else "-"
+    rows: list[tuple[str, object]] = [
+        ("kept", f"{result.kept:,} images"),
+        ("rejected", f"{len(result.rejected):,}"),
+        ("ignored", f"{len(result.ignored):,} other files"),
+        ("warnings", f"{len(result.warnings):,}"),
+        ("classes", f"{len(result.classes):,}"),
+        ("size", f"{size_words(result.bytes_in)} -> {size_words(result.bytes_out)}"),
+        ("time", f"{result.seconds:.1f} s, {rate}"),
+        ("output", dst),
+    ]
+    say(pairs(rows))
+
+
+def _list(word: str, entries: Sequence[Any], report: str | None) -> None:
+    from fastdata.cli.terminal import SHOWN, complain
+
+    for entry in entries[:SHOWN]:
+        complain(f"{word}: {entry['path']}: {entry['reason']}")
+    more = len(entries) - SHOWN
+    if more > 0:
+        complain(f"{word}: ... and {more:,} more; {report if report else '--report FILE.json'} names them all")

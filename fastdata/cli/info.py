@@ -1,0 +1,154 @@
+"""`fastdata info`: a data set flows in, what it says of itself and its index's counts flow out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fastdata.formats.base import Reader
+
+_BAR = 40  # characters of the longest bar in the histogram
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as strict JSON.")] = False,
+) -> None:
+    """Show manifest, counts, classes and picture sizes of a data set."""
+    from fastdata import formats
+    from fastdata.cli.terminal import say_json
+
+    with formats.open(path) as reader:
+        facts = describe(reader)
+    if as_json:
+        say_json(facts)
+    else:
+        _show(facts)
+
+
+def describe(reader: Reader) -> dict[str, Any]:
+    """What `--json` prints: the manifest's values, classes with counts, and the sizes of the encoded pictures."""
+    manifest = reader.manifest
+    classes, unlabelled = _classes(reader)
+    return {
+        "path": reader.path,
+        "format": manifest.format,
+        "layout_version": manifest.version,
+        "count": len(reader),
+        "fields": list(manifest.fields),
+        "classes": classes,
+        "unlabelled": unlabelled,
+        "fingerprint": manifest.fingerprint,
+        "options": dict(manifest.options),
+        "files": [{"name": file.name, "bytes": file.bytes} for file in manifest.files],
+        "images": _sizes(reader),
+    }
+
+
+def _classes(reader: Reader) -> tuple[list[dict[str, Any]], int]:
+    """Classes by number with their counts (also numbers without a name), and how many records have none."""
+    import numpy as np
+
+    numbers, counts = np.unique(reader.labels, return_counts=True)
+    found = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    unlabelled = sum(count for number, count in found.items() if number < 0)
+    names = dict(enumerate(reader.classes))
+    known = sorted(names.keys() | {number for number in found if number >= 0})
+    return [{"number": n, "name": names.get(n, ""), "count": found.get(n, 0)} for n in known], unlabelled
+
+
+def _sizes(reader: Reader) -> dict[str, Any]:
+    """Count, total, spread and histogram (by powers of two) of the encoded pictures, from the index alone."""
+    import numpy as np
+
+    from fastdata.errors import FormatError, RecordError
+
+    sizes = np.zeros(len(reader), np.int64)
+    there = np.ones(len(reader), bool)
+    for row in range(len(reader)):
+        try:
+            sizes[row] = reader.image_size(row)
+        except (FormatError, RecordError):  # a record without a picture
+            there[row] = False
+    sizes = sizes[there]
+    if not len(sizes):
+        return {"count": 0, "bytes": 0, "histogram": []}
+    # frexp's exponent is exact where log2 rounds: 2**e / 2 <= size < 2**e; an empty blob has e = 0
+    exponents, counts = np.unique(np.frexp(sizes.astype(np.float64))[1], return_counts=True)
+    bins = dict(zip(exponents.tolist(), counts.tolist(), strict=True))
+    return {
+        "count": len(sizes),
+        "bytes": int(sizes.sum()),
+        "min": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "mean": float(sizes.mean()),
+        "max": int(sizes.max()),
+        "histogram": [
+            {"from": 1 << (e - 1) if e else 0, "below": 1 << e, "count": bins.get(e, 0)}
+            for e in range(min(bins), max(bins) + 1)
+        ],
+    }
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from fastdata.cli.terminal import pairs, say, size_words
+
+    images = facts["images"]
+    rows: list[tuple[str, object]] = [
+        ("path", facts["path"]),
+        ("format", f"{facts['format']}, layout version {facts['layout_version']}"),
+        ("records", f"{facts['count']:,}"),
+        ("fields", ", ".join(facts["fields"]) or "-"),
+        ("classes", f"{len(facts['classes']):,}"),
+        ("without class", f"{facts['unlabelled']:,} records"),
+        ("pictures", f"{images['count']:,}, {size_words(images['bytes'])} together"),
+    ]
+    if images["count"]:
+        words = [f"{name} {size_words(images[name])}" for name in ("min", "median", "mean", "max")]
+        rows.append(("picture size", ", ".join(words)))
+    if facts["files"]:
+        total = sum(file["bytes"] for file in facts["files"])
+        rows.append(("files", f"{len(facts['files']):,}, {size_words(total)} together"))
+    rows.append(("fingerprint", facts["fingerprint"] or "- (not written by fastdata)"))
+    rows += [(f"option {name}", value) for name, value in facts["options"].items()]
+    say(pairs(rows))
+    _show_classes(facts["classes"])
+    _show_histogram(images["histogram"])
+
+
+def _show_classes(classes: list[dict[str, Any]]) -> None:
+    import sys
+
+    from fastdata.cli.terminal import SHOWN, is_terminal, say, table
+
+    if not classes:
+        return
+    shown = classes[:SHOWN] if is_terminal(sys.stdout) else classes
+    say()
+    say(table("", ["class", "name", "count"], [(row["number"], row["name"], f"{row['count']:,}") for row in shown]))
+    if len(shown) < len(classes):
+        say(f"... and {len(classes) - len(shown):,} more classes; --json lists them all")
+
+
+def _show_histogram(histogram: list[dict[str, int]]) -> None:
+    from fastdata.cli.terminal import say
+
+    if not histogram:
+        return
+    top = max(row["count"] for row in histogram)
+    say()
+    say("picture sizes")
+    for row in histogram:
+        bar = "#" * -(-row["count"] * _BAR // top)  # rounded up: one picture is seen, too
+        say(f"{_binary(row['from']):>8} .. {_binary(row['below']):>8}  {bar:<{_BAR}}  {row['count']:,}")
+
+
+def _binary(count: int) -> str:
+    """A power of two in words: 512 B, 64 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"

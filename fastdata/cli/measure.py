@@ -1,0 +1,110 @@
+"""What every figure is told with: its spread over repeats, the machine, the versions, the state of the page cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over several repeats."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values), len(values))
+
+    def words(self, digits: int = 1) -> str:
+        """The median and, in brackets, lowest and highest."""
+        return f"{self.median:,.{digits}f} ({self.low:,.{digits}f} .. {self.high:,.{digits}f})"
+
+    def facts(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def machine() -> dict[str, object]:
+    """The machine that a figure belongs to. No name and no user: figures get published."""
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory_bytes": _memory(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """The versions that a figure depends on; an engine that is not there is left out."""
+    import cv2
+    import numpy as np
+
+    import fastdata
+    from fastdata.codec.resize import engine
+
+    return {
+        "fastdata": fastdata.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "opencv": cv2.__version__,
+        "resize": engine(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 0
+
+
+def drop_cached_pages(paths: Sequence[str]) -> bool:
+    """Ask the kernel to forget the pages of these files (mapped pages stay); False where it cannot be asked."""
+    if not hasattr(os, "posix_fadvise"):
+        return False
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # pages not yet on disk would stay
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    return True
+
+
+@contextlib.contextmanager
+def one_opencv_thread() -> Iterator[None]:
+    """One thread a call in OpenCV, so that the number of our own threads alone says how many cores work."""
+    import cv2
+
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)

@@ -1,0 +1,129 @@
+"""What commands write: text flows in, printable text flows out, whatever the names in it and wherever it goes.
+
+A reader that has gone away (`| head`) ends the output, not the work, so that the exit code still tells the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+# Names listed one by one on a terminal; the rest is a count (and complete in JSON or a pipe).
+SHOWN = 20
+
+
+def printable(text: str) -> str:
+    """Text with every control character, line end, direction mark and undecodable byte escaped.
+
+    >>> printable("a\\nb\\udcff")
+    'a\\\\nb\\\\udcff'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def say(text: str = "") -> None:
+    """Write a line to stdout (already printable; line ends in it are meant)."""
+    _write(sys.stdout, text + "\n")
+
+
+def complain(text: str) -> None:
+    """Write one line to stderr."""
+    _write(sys.stderr, printable(text) + "\n")
+
+
+def say_json(value: Any) -> None:
+    """Write a value as strict JSON: ASCII, no NaN, names that are no text as lone surrogate escapes."""
+    say(json.dumps(value, indent=1, allow_nan=False))
+
+
+def flush() -> bool:
+    """Push out what is buffered; False (and a word on stderr) if stdout could not take it (disk full)."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop(sys.stdout)
+    except OSError as error:
+        _drop(sys.stdout)
+        complain(f"error: standard output: {error.strerror}")
+        return False
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    return True
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person is looking."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # no console (pythonw, a detached service)
+        return
+    encoding = stream.encoding or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    except BrokenPipeError:
+        _drop(stream)
+
+
+def _drop(stream: TextIO) -> None:
+    """Send what is still to come nowhere, so that neither later lines nor the exit complain again."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> str:
+    """Names and values as aligned lines, without rich (whose import a short command would feel)."""
+    items = [(name, printable(str(value))) for name, value in rows]
+    width = max((len(name) for name, _ in items), default=0)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in items)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table drawn by rich: the first column to the left, the others to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    person = is_terminal(sys.stdout)
+    plain = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    grid = Table(title=title or None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD)
+    for number, name in enumerate(columns):
+        grid.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(printable(str(cell))) for cell in row))
+    # In a pipe a table is as wide as it needs to be: nothing is cut or folded.
+    width = shutil.get_terminal_size().columns if person else 100_000
+    console = Console(file=io.StringIO(), width=width, force_terminal=person, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n")
+
+
+def size_words(count: float) -> str:
+    """Bytes in words: 999 B, 1.5 kB, 30 MB.
+
+    >>> size_words(999), size_words(1500), size_words(29_960_000)
+    ('999 B', '1.50 kB', '30.0 MB')
+    """
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.5:  # what would round to 1000 is told in the next unit
+            return f"{count:#.3g}".rstrip(".") + f" {unit}"
+    return f"{count / 1000:#.3g} TB"
