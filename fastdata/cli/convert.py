@@ -75,9 +75,9 @@ def command(  # as many parameters as the command has options: this signature is
 
     options: dict[str, Any] = {
         "format": format, "resize": resize, "resize_mode": resize_mode, "upscale": upscale,
-        "pad_color": color(pad_color), "encode": encode, "quality": quality, "alpha": alpha, "keep_damaged": keep_damaged,
-        "class_order": class_order, "shuffle": shuffle, "seed": seed, "shard_size": shard_size, "workers": workers, "overwrite": overwrite,
-        "report": report, "quiet": quiet,
+        "pad_color": pad_color, "encode": encode, "quality": quality, "alpha": alpha,
+        "keep_damaged": keep_damaged, "class_order": class_order, "shuffle": shuffle, "seed": seed,
+        "shard_size": shard_size, "workers": workers, "overwrite": overwrite, "report": report, "quiet": quiet,
     }  # fmt: skip
     if max_pixels is not None:
         options["max_pixels"] = max_pixels
@@ -87,21 +87,6 @@ def command(  # as many parameters as the command has options: this signature is
         from fastdata.cli import REJECTED
 
         raise typer.Exit(REJECTED)
-
-
-def color(text: str) -> tuple[int, int, int]:
-    """`R,G,B` as three numbers.
-
-    Raises:
-        OptionError: it is something else.
-    """
-    from fastdata.errors import OptionError
-
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) <= 255 for part in parts):
-        raise OptionError(f"--pad-color is {text!r}; it must be three numbers from 0 to 255 like 0,0,0 or 255,255,255")
-    red, green, blue = (int(part) for part in parts)
-    return red, green, blue
 
 
 def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> None:

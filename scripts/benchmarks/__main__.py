@@ -1,0 +1,63 @@
+"""`scripts/bench convert|start|read|open`: one figure each, told with machine, versions, settings and cache state."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from typing import Any
+
+import conversion
+import opening
+import reading
+import starting
+
+from fastdata.cli import terminal
+from fastdata.cli.measure import cores, machine, versions
+
+_FIGURES = {"convert": conversion, "start": starting, "read": reading, "open": opening}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    commands = parser.add_subparsers(dest="figure", required=True)
+    for name, module in _FIGURES.items():
+        command = commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__)
+        command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+        command.add_argument("--repeats", type=int, default=5, help="how often each figure is taken (default 5)")
+        command.add_argument("--work", metavar="DIR", help="where files are made (default: a temporary folder)")
+        if name in ("convert", "read"):
+            command.add_argument("--photos", metavar="DIR", help="a folder of photos (default: 200 drawn ones)")
+            command.add_argument("--drawn", type=int, default=200, help="how many to draw without --photos")
+        module.arguments(command, cores())
+    return parser
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if options.work:
+        os.makedirs(options.work, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fastdata-bench-", dir=options.work) as scratch:
+        result: dict[str, Any] = _FIGURES[options.figure].take(options, scratch)
+    result |= {"machine": machine(), "versions": versions()}
+    if options.json:
+        print(json.dumps(result, indent=1, allow_nan=False))
+    else:
+        _show(result)
+    return 0
+
+
+def _show(result: dict[str, Any]) -> None:
+    plain = {name: value for name, value in result.items() if not isinstance(value, (list, dict))}
+    facts = {
+        name: ", ".join(f"{k} {v}" for k, v in result[name].items()) for name in ("settings", "machine", "versions")
+    }
+    print(terminal.pairs([*plain.items(), *facts.items()]))
+    print()
+    print(terminal.table("", result["columns"], result["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
