@@ -1,0 +1,201 @@
+"""Staging: a data set is built beside its place and moved there in one step; nothing half-written looks whole.
+
+Beside DST lies, while a run is at work, the hidden folder `.NAME.fastdata/`:
+
+    lock    held (flock) by the run; a second run to the same place is refused
+    new     what is being built (a sink may put more beside it)
+    old     the data set that is being replaced, where the system cannot exchange two names in one step
+
+A killed run leaves the folder behind. The next run to the same place takes the lock, puts `old` back if its place is
+empty, and removes the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from fastdata.errors import ConvertError, OutputExistsError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2  # linux/fs.h
+
+
+class Staging:
+    """The place where one data set is built.
+
+    Attributes:
+        target: where the finished data set goes.
+        new: where to build it; nothing is there yet.
+    """
+
+    def __init__(self, target: str, *, overwrite: bool = False) -> None:
+        """Take the place.
+
+        Raises:
+            OutputExistsError: something is at `target`, and not `overwrite`; it stays untouched.
+            ConvertError: another run is writing there, or the folder cannot be written.
+        """
+        self.target = os.path.abspath(target)
+        parent, name = os.path.split(self.target)
+        if not name or os.path.ismount(self.target):
+            raise ConvertError(f"{target!r} cannot be replaced by a data set; name a file or folder in it")
+        self._folder = os.path.join(parent, f".{name}.fastdata")
+        self.new = os.path.join(self._folder, "new")
+        self._old = os.path.join(self._folder, "old")
+        self._overwrite = overwrite
+        self._lock: int | None = None
+        try:
+            self._lock = self._locked()
+            self._recover()
+        except OSError as error:
+            self.discard()
+            raise ConvertError(
+                f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
+            ) from error
+        if os.path.lexists(self.target) and not overwrite:
+            self.discard()
+            raise OutputExistsError(
+                f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
+            )
+
+    def _locked(self) -> int:
+        while True:
+            os.makedirs(self._folder, exist_ok=True)
+            lock = os.path.join(self._folder, "lock")
+            try:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            except FileNotFoundError:
+                continue  # the run before removed its folder between our two steps
+            try:
+                _flock(descriptor)
+                # The run before may have removed the file that we have locked: then it guards nothing.
+                if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(descriptor)):
+                    return descriptor
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise ConvertError(
+                    f"another run is writing {self.target!r} now; wait for it, or name another place"
+                ) from error
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _recover(self) -> None:
+        """Clear what a killed run left; a data set whose replacement was interrupted goes back to its place."""
+        if os.path.lexists(self._old) and not os.path.lexists(self.target):
+            os.rename(self._old, self.target)
+            warnings.warn(
+                f"an earlier run was killed while it replaced {self.target!r}; the old data set was put back there",
+                stacklevel=4,
+            )
+        self._clear()
+
+    def _clear(self) -> None:
+        for name in os.listdir(self._folder):
+            if name != "lock":
+                _remove(os.path.join(self._folder, name))
+
+    def commit(self) -> None:
+        """Move the finished data set to its place; what was there is removed after that."""
+        if self._overwrite and os.path.lexists(self.target):
+            if not _exchange(self.new, self.target):
+                os.rename(self.target, self._old)
+                os.rename(self.new, self.target)
+        elif os.path.lexists(self.target):
+            raise OutputExistsError(
+                f"{self.target!r} came into being meanwhile; it is untouched, and nothing was written"
+            )
+        else:
+            os.rename(self.new, self.target)
+        _sync_folder(os.path.dirname(self.target))
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what was built and let the place go."""
+        if self._lock is None:
+            return
+        self._clear()
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._folder, "lock"))
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def _flock(descriptor: int) -> None:
+    """Lock without waiting; where the system or file system has no locks, go on without.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL):
+            raise
+
+
+def _exchange(first: str, second: str) -> bool:
+    """Swap two names in one step; False where the system or file system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # a C library older than 2018
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), second)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _sync_folder(path: str) -> None:
+    """Make a rename last through a power cut, where folders can be synced."""
+    with contextlib.suppress(OSError), _descriptor(path) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _descriptor(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,162 @@
+"""Writers: records in, one data set out, whole or not at all.
+
+`create` gives a `Writer`, which checks records, keeps the index and moves the finished data set to its place. How the
+bytes are laid out is a sink's matter: one small class a format, two methods (`add`, `finish`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from fastdata.converters.staging import Staging
+from fastdata.converters.writers.base import Sink, SinkOptions
+from fastdata.errors import ConvertError, OptionError, RecordError
+from fastdata.formats import FORMATS, format_of, load
+from fastdata.formats.index import IndexBuilder
+from fastdata.manifest import Manifest
+from fastdata.record import Record, check_record
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["DEFAULT_SHARD_SIZE", "Writer", "create"]
+
+# Large enough that opening a shard costs nothing beside reading it, small enough to copy and to hand out to workers.
+DEFAULT_SHARD_SIZE = 256_000_000
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    classes: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    overwrite: bool = False,
+) -> Writer:
+    """Write a data set record by record.
+
+    >>> with fastdata.create("train.lmdb", classes=["cat", "dog"]) as writer:          # doctest: +SKIP
+    ...     writer.write(fastdata.Record("cat/1", {"jpg": jpeg, "cls": b"0"}))
+
+    Leaving the `with` block normally finishes the data set; leaving it by an exception discards it.
+
+    Args:
+        path: where; the ending names the format (`.lmdb`, `.h5`, `.hdf5`, `.tar`).
+        format: "lmdb", "hdf5" or "tar"; "tar" with a path that does not end in `.tar` gives a folder of shards.
+        classes: class names by number.
+        options: what made the data, for the manifest; JSON values, no times, hosts or absolute paths.
+        shard_size: bytes after which a new tar shard is begun.
+        overwrite: replace what is there; it stays until the new data set is whole.
+
+    Raises:
+        OptionError: the format cannot be told, or a value cannot be used.
+        OutputExistsError: something is there, and not `overwrite`.
+        ConvertError: the place cannot be written.
+    """
+    name = os.fspath(path)
+    kind = format_of(name, format)
+    if shard_size < 1:
+        raise OptionError(f"shard_size must be at least 1 byte, not {shard_size}")
+    table = tuple(classes or ())
+    if not all(isinstance(item, str) for item in table) or len(set(table)) != len(table):
+        raise OptionError(f"classes must be distinct strings, not {table!r:.200}")
+    staging = Staging(name, overwrite=overwrite)
+    try:
+        sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
+        manifest = Manifest(kind, 0, (), table, options=dict(options or {}))
+        return Writer(staging, sink(SinkOptions(staging.new, staging.target, shard_size)), manifest)
+    except BaseException:
+        staging.discard()
+        raise
+
+
+class Writer:
+    """Takes records for one data set; use it in a `with` block (see `create`).
+
+    Attributes:
+        bytes_out: the size of the finished data set on disk, 0 before.
+    """
+
+    def __init__(self, staging: Staging, sink: Sink, manifest: Manifest) -> None:
+        self._staging, self._sink, self._manifest = staging, sink, manifest
+        self._builder = IndexBuilder()
+        self._open = True
+        self.bytes_out = 0
+
+    def write(self, record: Record) -> None:
+        """Append one record.
+
+        Raises:
+            RecordError: its key or a field cannot be held by every format, the key was written before, or its class
+                number is not in the class table. Nothing of it is written.
+            ConvertError: the disk is full or failed.
+        """
+        if not self._open:
+            raise ValueError(f"{self._staging.target}: this writer is closed")
+        check_record(record)
+        self._builder.check_new(record.key)
+        label, classes = record.label, self._manifest.classes
+        if classes and not -1 <= label < len(classes):
+            raise RecordError(
+                f"record {record.key!r}: class number {label} is not in the table of {len(classes)} classes"
+            )
+        with self._words():
+            places = self._sink.add(record)
+        self._builder.add(record, places)
+
+    def close(self) -> None:
+        """Finish the data set and move it to its place.
+
+        Raises:
+            ConvertError: the disk is full or failed; nothing is left.
+        """
+        if not self._open:
+            return
+        self._open = False
+        try:
+            with self._words():
+                self._sink.finish(self._builder, self._manifest)
+                self.bytes_out = _size(self._staging.new)
+                self._staging.commit()
+        finally:
+            self._sink.abort()
+            self._staging.discard()
+
+    def discard(self) -> None:
+        """Throw away what was written; the destination stays as it was."""
+        self._open = False
+        self._sink.abort()
+        self._staging.discard()
+
+    @contextlib.contextmanager
+    def _words(self) -> Iterator[None]:
+        """A disk that is full or fails, in words, whichever library noticed it."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            cure = "; free some space or name a place that has more" if full else ""
+            raise ConvertError(f"cannot write {self._staging.target!r}: {error.strerror or error}{cure}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def _size(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    return sum(os.stat(os.path.join(path, name)).st_size for name in os.listdir(path))

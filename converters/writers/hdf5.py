@@ -1,0 +1,112 @@
+"""Writes an HDF5 file (layout: `fastdata.formats.hdf5`).
+
+The payload is appended to the final file from byte 65,536 on, so nothing is buffered and the payload's size need not be
+known. At the end h5py lays out a twin with the same data sets, whose payload is a hole of the right size; its bytes
+around the payload are copied into the file, the first 64 kB, which hold the HDF5 signature, last.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastdata.converters.writers.base import SinkOptions, finished, sized
+from fastdata.errors import ConvertError
+from fastdata.formats.hdf5 import INDEX, MANIFEST, PAYLOAD, PAYLOAD_AT
+from fastdata.formats.index import Columns, IndexBuilder
+from fastdata.manifest import DataFile, Manifest
+from fastdata.record import Record
+
+if TYPE_CHECKING:
+    import h5py
+
+_BUFFER = 1 << 20
+# A superblock of version 3 with checksummed metadata: a flipped bit or a file that was never closed is refused by HDF5
+# itself. Fixed bounds, since the newest ones would depend on the HDF5 that is installed.
+_LIBVER = ("v110", "v110")
+_COPY = 1 << 24
+# HDF5 aligns what is at least as large as a threshold. The payload must be aligned and HDF5's own blocks (2 kB) must
+# not, so a smaller payload is padded with zeros to this size.
+_SMALLEST = 4096
+
+
+class Hdf5Sink:
+    """Appends blobs to the payload; lays the data sets around it at the end."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._path, self._twin = options.new, options.new + "-twin"
+        self._file = open(self._path, "xb", buffering=_BUFFER)  # noqa: SIM115  # closed by finish or abort
+        self._file.seek(PAYLOAD_AT)
+        self._place = PAYLOAD_AT
+
+    def add(self, record: Record) -> list[tuple[int, int]]:
+        places = []
+        for blob in record.fields.values():
+            places.append((0, self._place))
+            self._file.write(blob)
+            self._place += len(blob)
+        return places
+
+    def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
+        if self._place < PAYLOAD_AT + _SMALLEST:
+            self._file.write(bytes(PAYLOAD_AT + _SMALLEST - self._place))
+            self._place = PAYLOAD_AT + _SMALLEST
+        columns = builder.columns()
+        text = sized(
+            lambda total: finished(manifest, builder, columns, [DataFile("", total)]),
+            lambda room: self._lay_out(columns, bytes(room)),
+        )
+        if self._lay_out(columns, text) != os.stat(self._twin).st_size:
+            raise ConvertError("HDF5 laid out the same data sets differently the second time; please report this")
+        self._splice()
+        os.unlink(self._twin)
+
+    def _lay_out(self, columns: Columns, manifest: bytes) -> int:
+        """Write the twin; returns its length."""
+        import h5py
+
+        large = {"alignment_threshold": _SMALLEST, "alignment_interval": PAYLOAD_AT}
+        with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
+            if _hole(file, PAYLOAD, self._place - PAYLOAD_AT) != PAYLOAD_AT:
+                raise ConvertError("HDF5 did not put the payload where it should lie; please report this")
+        small = {"alignment_threshold": 1, "alignment_interval": 64}  # a cache line, for arrays that are mapped
+        with h5py.File(self._twin, "r+", libver=_LIBVER, locking=False, **small) as file:
+            for name, column in columns.items():
+                file.create_dataset(f"{INDEX}/{name}", data=column, track_times=False)
+            file.create_dataset(MANIFEST, data=np.frombuffer(manifest, np.uint8), track_times=False)
+        return os.stat(self._twin).st_size
+
+    def _splice(self) -> None:
+        with open(self._twin, "rb") as twin:
+            twin.seek(self._place)
+            while piece := twin.read(_COPY):
+                self._file.write(piece)
+            self._sync()
+            twin.seek(0)
+            self._file.seek(0)
+            self._file.write(twin.read(PAYLOAD_AT))
+        self._sync()
+        self._file.close()
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def abort(self) -> None:
+        self._file.close()
+
+
+def _hole(file: h5py.File, name: str, size: int) -> int | None:
+    """Make a data set of `size` bytes that has its place but no data; returns the place."""
+    import h5py
+
+    options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    options.set_obj_track_times(False)
+    space = h5py.h5s.create_simple((size,))
+    data = h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.STD_U8LE, space, options)
+    place: int | None = data.get_offset()
+    return place

@@ -1,0 +1,98 @@
+"""Writes an LMDB folder (layout: `fastdata.formats.lmdb`)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastdata.converters.writers.base import SinkOptions, finished, write_synced
+from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
+from fastdata.formats.lmdb import DATA_NAME, Places, meta_hash
+from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
+from fastdata.record import Record
+
+# One commit for this many bytes or entries: few enough commits that none is felt, little enough to hold in memory.
+_BATCH_BYTES = 32 << 20
+_BATCH_ENTRIES = 4096
+_PAGE = 4096
+_PAGE_HEAD = 16
+# An entry can dirty one page on each level of the tree and split it: 2 pages on at most 8 levels is more than any tree
+# of 4 kB pages needs (8 levels hold 10^13 entries). Room in the map that is not used is never written to the file.
+_TREE_PAGES = 16
+
+
+class LmdbSink:
+    """Commits records in batches, each with the environment opened anew.
+
+    The map size is set beforehand to what is used plus an upper bound of the batch, so the map never fills up, the user
+    never needs to know one, and the bytes of the file depend on the records alone.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._folder = options.new
+        os.mkdir(self._folder)
+        with open(os.path.join(self._folder, INDEX_NAME), "xb"):
+            pass  # marks the folder as unfinished until the manifest is there
+        self._pending: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+
+    def add(self, record: Record) -> list[tuple[int, int]]:
+        for name, blob in record.fields.items():
+            self._pending.append((f"{record.key}.{name}".encode(), bytes(blob)))
+            self._bytes += len(blob)
+        if self._bytes >= _BATCH_BYTES or len(self._pending) >= _BATCH_ENTRIES:
+            self._commit()
+        return [(0, 0)] * len(record.fields)  # the places are known when all is written
+
+    def _commit(self) -> None:
+        data = os.path.join(self._folder, DATA_NAME)
+        used = os.stat(data).st_size if os.path.exists(data) else 2 * _PAGE
+        pages = sum(-(-(len(value) + _PAGE_HEAD) // _PAGE) + _TREE_PAGES for _, value in self._pending)
+        room = used + (pages + 64) * _PAGE
+        with _Environment(self._folder, map_size=room) as environment, environment.begin(write=True) as transaction:
+            for key, value in self._pending:
+                transaction.put(key, value)
+        self._pending, self._bytes = [], 0
+
+    def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
+        self._commit()
+        with _Environment(self._folder, readonly=True) as environment, environment.begin(buffers=True) as transaction:
+            places = Places(environment.stat()["psize"])
+            for blob, name in builder.names():
+                builder.offset[blob] = places.offset(transaction.get(name))
+        data = os.path.join(self._folder, DATA_NAME)
+        with open(data, "r+b") as file:
+            os.fsync(file.fileno())
+        columns = builder.columns()
+        index = write_synced(os.path.join(self._folder, INDEX_NAME), pack(columns))
+        files = [DataFile(DATA_NAME, os.stat(data).st_size, meta_hash(data)), DataFile(INDEX_NAME, index)]
+        done = finished(manifest, builder, columns, files)
+        write_synced(os.path.join(self._folder, MANIFEST_NAME), [done.to_json()])
+
+    def abort(self) -> None:
+        self._pending = []
+
+
+class _Environment:
+    """An LMDB environment for one piece of work, its errors turned into OSError."""
+
+    def __init__(self, folder: str, **options: Any) -> None:
+        self._folder, self._options = folder, options
+
+    def __enter__(self) -> Any:
+        import lmdb
+
+        # py-lmdb 3 carries two engines and lets an environment variable choose the file's layout; older ones have one.
+        engine: dict[str, Any] = {"lib_version": 0} if int(lmdb.__version__.partition(".")[0]) >= 3 else {}
+        # No lock file: staging keeps others out. No sync a batch: `finish` syncs once, before the manifest.
+        self._environment = lmdb.open(
+            self._folder, lock=False, sync=False, metasync=False, readahead=False, **engine, **self._options
+        )
+        return self._environment
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        import lmdb
+
+        self._environment.close()
+        if isinstance(error, lmdb.Error):
+            raise OSError(str(error)) from error

@@ -1,0 +1,184 @@
+"""The formats, as a table; and `open`, which finds out what a path is.
+
+The table holds names only: a format's modules, and the libraries they need, are imported when it is used.
+"""
+
+from __future__ import annotations
+
+import builtins
+import glob
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from fastdata.errors import FormatError, OptionError
+from fastdata.formats.base import Reader
+from fastdata.formats.index import INDEX_NAME
+from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
+
+__all__ = ["FORMATS", "Format", "Reader", "format_of", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format.
+
+    Attributes:
+        suffixes: the endings that name it, the usual one first.
+        reader: "module:function" that opens a path.
+        writer: "module:class" of the sink that writes it; "" for what is only read.
+    """
+
+    suffixes: tuple[str, ...]
+    reader: str
+    writer: str = ""
+
+
+FORMATS = {
+    "lmdb": Format((".lmdb",), "fastdata.formats.lmdb:open_lmdb", "fastdata.converters.writers.lmdb:LmdbSink"),
+    "hdf5": Format((".h5", ".hdf5"), "fastdata.formats.hdf5:open_hdf5", "fastdata.converters.writers.hdf5:Hdf5Sink"),
+    "tar": Format((".tar",), "fastdata.formats.tar:open_tar", "fastdata.converters.writers.tar:TarSink"),
+    "folder": Format((), "fastdata.formats.folder:FolderReader"),
+}
+# Files of other loaders that people try; the words say what to do instead.
+_OTHERS = {
+    ".beton": "an FFCV file",
+    ".rec": "an MXNet RecordIO file",
+    ".tfrecord": "a TFRecord file",
+    ".parquet": "a Parquet file",
+    ".mds": "a MosaicML Streaming shard",
+    ".zip": "a zip archive",
+    ".gz": "a compressed file",
+    ".tgz": "a compressed tar",
+}
+
+
+def open(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Reader:
+    """Open a data set for reading.
+
+    Args:
+        path: a data set that fastdata wrote (LMDB folder, HDF5 file, folder of tar shards, one tar), tars or an LMDB
+            that others wrote, or a folder of images; or several tars: a list, a glob (`train/*.tar`) or a brace pattern
+            (`train-{000000..000009}.tar`).
+
+    Returns:
+        A `Reader`: `len(r)`, `r[i]`, `r.find(key)`, `r.keys`, `r.paths`, `r.labels`, `r.classes`, `r.manifest`.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        FormatError: it is unfinished, cut, changed since it was written, or nothing that can be read.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        from fastdata.formats.tar import open_tars
+
+        return open_tars([_existing(os.fspath(item)) for item in path])
+    name = os.fspath(path)
+    if not os.path.lexists(name) and (tars := _expanded(name)):
+        return open(tars)
+    name = _existing(name)
+    reader = FORMATS[_what_folder(name) if os.path.isdir(name) else _what_file(name)].reader
+    return cast("Callable[[str], Reader]", load(reader))(name)
+
+
+def load(place: str) -> object:
+    """What a "module:name" of the table stands for."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def format_of(path: str, chosen: str | None = None) -> str:
+    """The format to write at `path`: the chosen one, else by its ending.
+
+    Raises:
+        OptionError: unknown, contradictory, or not to be told from the ending.
+    """
+    writable = {name: entry for name, entry in FORMATS.items() if entry.writer}
+    if chosen is not None and chosen not in writable:
+        raise OptionError(f"format {chosen!r}: use one of {', '.join(writable)}")
+    suffix = os.path.splitext(path.rstrip("/"))[1].lower()
+    named = next((name for name, entry in writable.items() if suffix in entry.suffixes), None)
+    if chosen is not None and named is not None and chosen != named:
+        raise OptionError(f"{path!r} ends like {named}, but format {chosen!r} was asked for; change one of the two")
+    if chosen is not None or named is not None:
+        return chosen or cast("str", named)
+    endings = ", ".join(ending for entry in writable.values() for ending in entry.suffixes)
+    raise OptionError(
+        f"{path!r}: the ending names no format; use one of {endings}, or --format tar for a folder of shards"
+    )
+
+
+def _expanded(pattern: str) -> list[str]:
+    from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
+
+    try:
+        names = list(braceexpand(pattern))
+    except UnbalancedBracesError as error:
+        raise FormatError(f"{pattern!r}: unbalanced braces ({error})") from error
+    if names == [pattern] and not glob.has_magic(pattern):
+        return []
+    found: list[str] = []
+    for name in names:
+        matches = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.lexists(name) else [name]
+        if not matches:
+            raise FileNotFoundError(f"no file matches {name!r}")
+        found += matches
+    return found
+
+
+def _existing(path: str) -> str:
+    if not os.path.exists(path):
+        parent, name = os.path.split(os.path.abspath(path))
+        old = os.path.join(parent, f".{name}.fastdata", "old")
+        hint = (
+            f"; a replacement was interrupted, the old data set is {old}: convert again, or move it back"
+            if os.path.exists(old)
+            else ""
+        )
+        raise FileNotFoundError(f"there is no data set at {path!r}{hint}")
+    return os.path.abspath(path)
+
+
+def _what_folder(path: str) -> str:
+    manifest = os.path.join(path, MANIFEST_NAME)
+    if os.path.isfile(manifest):
+        with builtins.open(manifest, "rb") as file:
+            blob = file.read()
+        if is_manifest(blob):
+            name = Manifest.from_json(blob, manifest).format
+            if name not in FORMATS:
+                raise FormatError(f"{manifest}: unknown format {name!r}; this fastdata reads {', '.join(FORMATS)}")
+            return name
+    name = os.path.basename(path)
+    if name.startswith(".") and name.endswith(".fastdata"):
+        raise FormatError(
+            f"{path}: left over from a conversion that did not finish; the next conversion to its place removes it"
+        )
+    names = os.listdir(path)
+    if "data.mdb" in names:
+        return "lmdb"
+    if any(name.endswith(".tar") and not name.startswith(".") for name in names):
+        return "tar"
+    if INDEX_NAME in names:
+        raise FormatError(
+            f"{path}: {INDEX_NAME} without {MANIFEST_NAME}: unfinished or copied in part; convert or copy it again"
+        )
+    return "folder"
+
+
+def _what_file(path: str) -> str:
+    with builtins.open(path, "rb") as file:
+        head = file.read(512)
+    suffix = os.path.splitext(path)[1].lower()
+    if head.startswith(b"\x89HDF\r\n\x1a\n") or suffix in FORMATS["hdf5"].suffixes:
+        return "hdf5"
+    if head[257:262] == b"ustar" or suffix == ".tar":
+        return "tar"
+    if head[16:20] == b"\xde\xc0\xef\xbe":
+        return "lmdb"
+    what = _OTHERS.get(suffix, "not a data set")
+    raise FormatError(
+        f"{path}: {what}; fastdata reads LMDB folders, its own HDF5 files, tar files and folders of images: "
+        "convert the images with `fastdata convert`"
+    )

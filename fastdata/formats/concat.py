@@ -1,0 +1,182 @@
+"""Readers around readers: several data sets one after the other, and a run of records of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import FormatError
+from fastdata.formats.base import PackedReader, Reader
+from fastdata.formats.index import checked_row
+from fastdata.manifest import Manifest
+from fastdata.record import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class SliceReader:
+    """Records `start` .. `stop` of a reader, counted from 0."""
+
+    def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
+        self._reader, self._start, self._stop = reader, start, stop
+        self.path = reader.path
+        self.manifest: Manifest = dataclasses.replace(
+            reader.manifest, count=stop - start, fingerprint=f"{reader.manifest.fingerprint}[{start}:{stop}]"
+        )
+        self.classes = reader.classes
+        self.labels: NDArray[np.int64] = reader.labels[start:stop]
+        self.keys: Sequence[str] = Joined([(reader.keys, start, stop)])
+        self.paths: Sequence[str] = Joined([(reader.paths, start, stop)])
+
+    def _row(self, index: int) -> int:
+        return self._start + checked_row(index, len(self))
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, index: int) -> Record:
+        return self._reader[self._row(index)]
+
+    def find(self, key: str) -> int:
+        row = self._reader.find(key) - self._start
+        if not 0 <= row < len(self):
+            raise KeyError(key)
+        return row
+
+    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+        return self._reader.image(self._row(index))
+
+    def size(self, index: int) -> int:
+        return self._reader.size(self._row(index))
+
+    def image_size(self, index: int) -> int:
+        return self._reader.image_size(self._row(index))
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        return self._reader.verify_rows(range(self._start, self._stop))
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., SliceReader], tuple[PackedReader, int, int]]:
+        return SliceReader, (self._reader, self._start, self._stop)
+
+
+class ConcatReader:
+    """Several readers, one after the other. Class tables, where there are any, must agree."""
+
+    def __init__(self, parts: Sequence[Reader]) -> None:
+        tables = {part.classes for part in parts if part.classes}
+        if len(tables) > 1:
+            raise FormatError(
+                f"{parts[0].path} and {parts[-1].path} have different class tables, so the same number means different "
+                "things; convert them together"
+            )
+        self._parts = list(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.path = parts[0].path
+        self.classes = next(iter(tables), ())
+        self.labels: NDArray[np.int64] = np.concatenate([part.labels for part in parts])
+        self.labels.flags.writeable = False
+        self.keys: Sequence[str] = Joined([(part.keys, 0, len(part)) for part in parts])
+        self.paths: Sequence[str] = Joined([(part.paths, 0, len(part)) for part in parts])
+        fields = dict.fromkeys(name for part in parts for name in part.manifest.fields)
+        self.manifest = dataclasses.replace(
+            parts[0].manifest, count=int(self._ends[-1]), fields=tuple(fields), classes=self.classes,
+            fingerprint=_joined_fingerprint(parts), files=(), index_sha256="",
+        )  # fmt: skip
+
+    def _place(self, index: int) -> tuple[Reader, int]:
+        row = checked_row(index, len(self))
+        part = int(np.searchsorted(self._ends, row, side="right"))
+        return self._parts[part], row - (int(self._ends[part - 1]) if part else 0)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Record:
+        part, row = self._place(index)
+        return part[row]
+
+    def find(self, key: str) -> int:
+        first = 0
+        for part in self._parts:
+            try:
+                return first + part.find(key)
+            except KeyError:
+                first += len(part)
+        raise KeyError(key)
+
+    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+        part, row = self._place(index)
+        return part.image(row)
+
+    def size(self, index: int) -> int:
+        part, row = self._place(index)
+        return part.size(row)
+
+    def image_size(self, index: int) -> int:
+        part, row = self._place(index)
+        return part.image_size(row)
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        for part in self._parts:
+            yield from part.verify()
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., ConcatReader], tuple[list[Reader]]]:
+        return ConcatReader, (self._parts,)
+
+
+def _joined_fingerprint(parts: Sequence[Reader]) -> str:
+    """ "" when any part is foreign: then there is no telling whether the data changed."""
+    prints = [part.manifest.fingerprint for part in parts]
+    return "+".join(prints) if all(prints) else ""
+
+
+class Joined(Sequence[str]):
+    """Parts of string sequences, one after the other, without copying them."""
+
+    def __init__(self, parts: Sequence[tuple[Sequence[str], int, int]]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([stop - start for _, start, stop in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row = checked_row(index, len(self))
+        part = int(np.searchsorted(self._ends, row, side="right"))
+        strings, start, _ = self._parts[part]
+        return strings[start + row - (int(self._ends[part - 1]) if part else 0)]

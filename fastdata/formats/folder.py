@@ -1,0 +1,263 @@
+"""folder: an unconverted image folder, read as it is; and the walk over one that conversion shares.
+
+Class folders give torchvision ImageFolder's names, numbers and order: class by class, folder by folder within a class
+(sorted by their whole path), names sorted within a folder; so index i is the same picture as in torchvision. A folder
+without class folders is flat: label -1, no classes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastdata.codec.sniff import IMAGE_SUFFIXES, sniff
+from fastdata.errors import FormatError
+from fastdata.formats.base import Reader, reopened
+from fastdata.formats.index import IndexBuilder, Rows, checked_row
+from fastdata.manifest import Manifest
+from fastdata.record import Record, key_from_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Files and folders that systems leave behind: no samples, no classes, not worth a word. Names that start with a dot
+# (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`) go with them.
+SYSTEM_NAMES = frozenset(
+    ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information")
+)
+# Enough of a file to tell what it is.
+_HEAD_BYTES = 64
+
+Note = tuple[str, str]  # (path below the root, words)
+
+
+class ImageRef(NamedTuple):
+    """A picture that was found; nothing of it is read yet. `path` is relative to the folder, `/` between parts."""
+
+    key: str
+    path: str
+    label: int
+
+
+@dataclass(slots=True)
+class FolderScan:
+    """What a walk found: each file that is not hidden is in exactly one of `entries`, `ignored` and `rejected`."""
+
+    classes: tuple[str, ...] = ()
+    entries: list[ImageRef] = field(default_factory=list)
+    ignored: list[Note] = field(default_factory=list)
+    rejected: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
+
+
+def scan(root: str, *, natural: bool = False) -> FolderScan:
+    """Walk an image folder.
+
+    Links to files and folders are followed, loops end, pipes and devices are never opened. A file is an entry when its
+    ending says image, or else its first bytes do.
+
+    Args:
+        root: the folder.
+        natural: number the classes in natural order (1, 2, 10) instead of plain string order (1, 10, 2).
+
+    Raises:
+        NotADirectoryError, FileNotFoundError, PermissionError: `root` cannot be listed.
+    """
+    found = FolderScan()
+    folders, files = _listed(root, "", found)
+    if not folders:
+        _add_files(root, "", files, -1, found)
+        return found
+    found.classes = tuple(sorted(folders, key=_natural if natural else None))
+    for label, name in enumerate(found.classes):
+        before = len(found.entries)
+        for folder, names in sorted(_walk(root, name, found)):
+            _add_files(root, folder + "/", names, label, found)
+        if len(found.entries) == before:
+            found.warnings.append((name, "a class without images keeps its number"))
+    if found.entries:
+        for name in files:
+            is_image = _is_image(root, name) is not None
+            found.ignored.append((name, "beside the class folders, not in one" if is_image else "not an image"))
+        return found
+    flat = FolderScan(rejected=found.rejected, ignored=found.ignored)  # pictures lie in the root alone
+    _add_files(root, "", files, -1, flat)
+    if flat.entries:
+        flat.warnings = [(name, "no images in this folder: it was not taken for a class") for name in found.classes]
+        return flat
+    return found
+
+
+def _natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part], name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is passed over without a word."""
+    return name.startswith(".") or name.lower() in SYSTEM_NAMES
+
+
+def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[str]]:
+    """The names of sub-folders and of regular files of one folder (`folder` ends in "/" or is "")."""
+    folders, files = [], []
+    with os.scandir(os.path.join(root, folder)) as listing:
+        for entry in listing:
+            if is_hidden(entry.name):
+                continue
+            path = folder + entry.name
+            try:
+                kind = 0 if entry.is_dir() else 1 if entry.is_file() else 2
+                dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
+                words = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
+            except OSError as error:  # a link to itself, a file system that fails
+                kind, words = 2, error.strerror or str(error)
+            if kind == 0:
+                folders.append(entry.name)
+            elif kind == 1:
+                files.append(entry.name)
+            else:
+                where = found.rejected if _suffix_format(entry.name) else found.ignored
+                where.append((path, words))
+    return folders, files
+
+
+def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[str]]]:
+    """(folder, file names) of `top` and all below it, in no order; folders that hold themselves by a link end there."""
+    pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset([_identity(root)]))]
+    while pending:
+        folder, above = pending.pop()
+        try:
+            identity = _identity(os.path.join(root, folder))
+            if identity in above:
+                found.warnings.append((folder, "a link back to a folder that holds it: not followed"))
+                continue
+            folders, files = _listed(root, folder + "/", found)
+        except OSError as error:
+            found.rejected.append((folder, f"this folder cannot be listed: {error.strerror}"))
+            continue
+        yield folder, files
+        pending += [(f"{folder}/{name}", above | {identity}) for name in folders]
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _add_files(root: str, folder: str, names: list[str], label: int, found: FolderScan) -> None:
+    """Sort the files of one folder into entries and the rest; entries get their keys by the key rule."""
+    taken: set[str] = set()
+    for name in sorted(names):
+        path = folder + name
+        try:
+            kind = _is_image(root, path)
+        except OSError as error:
+            found.rejected.append((path, error.strerror or str(error)))
+            continue
+        if kind is None:
+            found.ignored.append((path, "not an image"))
+            continue
+        key = key_from_path(path)
+        if key in taken:
+            key = key_from_path(path, keep_suffix=True)
+        taken.add(key)
+        found.entries.append(ImageRef(key, path, label))
+
+
+def _is_image(root: str, path: str) -> str | None:
+    """What the ending, or else the first bytes, say of a file; None when neither says image."""
+    kind = _suffix_format(path)
+    if kind is None:
+        head = read_file(os.path.join(root, path), _HEAD_BYTES)
+        kind = sniff(head)
+    return None if kind == "npy" else kind  # an array is a picture in our files only
+
+
+def _suffix_format(name: str) -> str | None:
+    return IMAGE_SUFFIXES.get(os.path.splitext(name)[1].lower())
+
+
+def read_file(path: str, limit: int = -1) -> bytes:
+    """The bytes of a regular file; a pipe or device that took its place is refused, never waited for.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"not a regular file: {path}")
+        return file.read(limit)
+
+
+class FolderReader:
+    """A Reader over the pictures of a folder; each read opens a file."""
+
+    def __init__(self, path: str) -> None:
+        found = scan(path)
+        if not found.entries:
+            raise FormatError(
+                f"{path}: neither a data set nor a folder with images; `fastdata convert` makes data sets"
+            )
+        builder = IndexBuilder()
+        for ref in found.entries:
+            builder.add_scanned(ref.key, ref.path, ref.label, [], [], [])
+        self.path, self.classes = path, found.classes
+        self._rows = Rows(builder.columns())
+        self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
+        self.manifest = Manifest("folder", len(found.entries), (), found.classes)
+
+    def __len__(self) -> int:
+        return self.manifest.count
+
+    def __getitem__(self, index: int) -> Record:
+        row = checked_row(index, len(self))
+        name, blob = self.image(row)
+        fields = {name: blob} | ({"cls": b"%d" % self.labels[row]} if self.labels[row] >= 0 else {})
+        return Record(self.keys[row], fields, self.paths[row])
+
+    def find(self, key: str) -> int:
+        return self._rows.find(key)
+
+    def image(self, index: int) -> tuple[str, bytes]:
+        path = self.paths[checked_row(index, len(self))]
+        blob = read_file(os.path.join(self.path, path))
+        return sniff(blob) or _suffix_format(path) or "jpg", blob
+
+    def size(self, index: int) -> int:
+        label = self.labels[checked_row(index, len(self))]
+        return self.image_size(index) + (len(str(label)) if label >= 0 else 0)
+
+    def image_size(self, index: int) -> int:
+        return os.stat(os.path.join(self.path, self.paths[checked_row(index, len(self))])).st_size
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """Is every file still there and readable? (There are no checksums to compare with.)"""
+        for row in range(len(self)):
+            try:
+                self.image(row)
+            except OSError as error:
+                yield self.keys[row], str(error)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Reader], tuple[Callable[[str], Reader], str, str, int]]:
+        return reopened, (FolderReader, self.path, "", len(self))
+
+    def __repr__(self) -> str:
+        return f"<folder {self.path!r}: {len(self)} images>"

@@ -1,0 +1,284 @@
+"""The columnar index: where every blob of a data set lies, in flat arrays that are memory-mapped, never parsed.
+
+One index serves every format. For N records with E blobs in all:
+
+    start       int64  N+1   record i owns the blobs start[i] .. start[i+1]
+    field       uint16 E     which field (a code into the manifest's `fields`)
+    file        int32  E     which of the data files
+    offset      int64  E     where in the file
+    size        int64  E     how many bytes
+    crc         uint32 E     CRC-32 of the blob
+    label       int64  N     class number, -1 without
+    key_end     int64  N+1   key i is key_bytes[key_end[i]:key_end[i+1]], UTF-8
+    key_bytes   uint8
+    path_end    int64  N+1   the same for source paths (file-system bytes)
+    path_bytes  uint8
+    hash        uint64 N     64-bit hashes of the keys, rising ...
+    hash_row    int64  N     ... and the record each belongs to: `find` is a binary search
+
+Opening maps the arrays and checks their shapes; pages are read when they are needed and shared by all processes.
+As a file of its own (`pack`, `unpack`) an index is: the magic, the length of a JSON header as 8 digits, the header
+({column: [dtype, length, offset]}), and the arrays, little-endian, each at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import FormatError, RecordError
+from fastdata.manifest import Fingerprint
+from fastdata.record import Record
+
+Columns = Mapping[str, NDArray[np.generic]]
+
+DTYPES = {
+    "start": "<i8", "field": "<u2", "file": "<i4", "offset": "<i8", "size": "<i8", "crc": "<u4", "label": "<i8",
+    "key_end": "<i8", "key_bytes": "|u1", "path_end": "<i8", "path_bytes": "|u1", "hash": "<u8", "hash_row": "<i8",
+}  # fmt: skip
+# In the folder formats the index is a file beside the data. It is created first and the manifest last, so that an index
+# without a manifest marks what was never finished.
+INDEX_NAME = "index.fastdata"
+_MAGIC = b"FDINDEX1"
+_ALIGN = 64  # a cache line; more than any dtype needs
+
+
+def key_hash(key: bytes) -> int:
+    """The 64-bit hash by which `find` looks keys up."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+
+
+class IndexBuilder:
+    """Collects rows while a data set is written (or a foreign one scanned), about 100 bytes of memory a record."""
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self.fields: list[str] = list(fields)
+        self._codes = {name: code for code, name in enumerate(self.fields)}
+        self._fingerprint = Fingerprint()
+        self._start, self._key_end, self._path_end = array("q", [0]), array("q", [0]), array("q", [0])
+        self._field, self._file, self._crc = array("H"), array("i"), array("I")
+        self.offset, self.size = array("q"), array("q")  # LMDB learns its offsets last and fills them in
+        self._label, self._hash = array("q"), array("Q")
+        self._keys, self._paths = bytearray(), bytearray()
+        self._seen: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._label)
+
+    def add(self, record: Record, places: Sequence[tuple[int, int]]) -> None:
+        """Add a written record; `places` holds (file, offset) for each of its fields, in order.
+
+        Raises:
+            RecordError: the key was written before.
+        """
+        checksums = {name: zlib.crc32(blob) for name, blob in record.fields.items()}
+        sizes = [len(memoryview(blob).cast("B")) for blob in record.fields.values()]
+        self.check_new(record.key)
+        self.add_scanned(
+            record.key, record.path, record.label, list(record.fields), places, sizes, list(checksums.values())
+        )
+        self._fingerprint.add(record.key.encode("utf-8"), checksums)
+
+    def check_new(self, key: str) -> None:
+        """Refuse a key that is there already."""
+        raw = key.encode("utf-8")
+        number = key_hash(raw)
+        if number in self._seen:
+            for row in np.flatnonzero(np.frombuffer(self._hash, dtype=np.uint64) == number):
+                if self._keys[self._key_end[row] : self._key_end[row + 1]] == raw:
+                    raise RecordError(f"key {key!r} was written before, as record {row}; keys must be distinct")
+
+    def add_scanned(
+        self,
+        key: str,
+        path: str,
+        label: int,
+        names: Sequence[str],
+        places: Sequence[tuple[int, int]],
+        sizes: Sequence[int],
+        checksums: Sequence[int] | None = None,
+    ) -> None:
+        """Add a record by its place alone; without checksums for foreign data, whose blobs are not read."""
+        raw = key.encode("utf-8", "surrogateescape")
+        for name in names:
+            if name not in self._codes:
+                self._codes[name] = len(self.fields)
+                self.fields.append(name)
+            self._field.append(self._codes[name])
+        for file, offset in places:
+            self._file.append(file)
+            self.offset.append(offset)
+        self.size.extend(sizes)
+        self._crc.extend(checksums if checksums is not None else [0] * len(sizes))
+        self._start.append(len(self._field))
+        self._label.append(label)
+        self._keys += raw
+        self._key_end.append(len(self._keys))
+        self._paths += path.encode("utf-8", "surrogateescape")
+        self._path_end.append(len(self._paths))
+        number = key_hash(raw)
+        self._hash.append(number)
+        self._seen.add(number)
+
+    def names(self) -> Iterator[tuple[int, bytes]]:
+        """(blob number, "KEY.FIELD" as bytes) of every blob, in order."""
+        for row in range(len(self)):
+            key = bytes(self._keys[self._key_end[row] : self._key_end[row + 1]])
+            for blob in range(self._start[row], self._start[row + 1]):
+                yield blob, key + b"." + self.fields[self._field[blob]].encode("ascii")
+
+    def fingerprint(self) -> str:
+        return self._fingerprint.hexdigest()
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The finished columns, in the order of the table above."""
+        hashes = np.frombuffer(self._hash, dtype=np.uint64) if self._hash else np.empty(0, np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        raw = {
+            "start": self._start, "field": self._field, "file": self._file, "offset": self.offset, "size": self.size,
+            "crc": self._crc, "label": self._label, "key_end": self._key_end,
+            "key_bytes": np.frombuffer(bytes(self._keys), np.uint8), "path_end": self._path_end,
+            "path_bytes": np.frombuffer(bytes(self._paths), np.uint8), "hash": hashes[order], "hash_row": order,
+        }  # fmt: skip
+        return {name: np.asarray(raw[name], dtype=np.dtype(kind)) for name, kind in DTYPES.items()}
+
+
+def pack(columns: Columns) -> Iterator[bytes]:
+    """The index as a file of its own, piece by piece."""
+    layout: dict[str, list[str | int]] = {}
+    place = 0
+    for name, kind in DTYPES.items():
+        layout[name] = [kind, len(columns[name]), place]
+        place += -(-columns[name].nbytes // _ALIGN) * _ALIGN
+    header = json.dumps(layout, separators=(",", ":")).encode("ascii")
+    header += b" " * (-(len(_MAGIC) + 8 + len(header)) % _ALIGN)
+    yield _MAGIC + b"%08d" % len(header) + header
+    for name in DTYPES:
+        blob = columns[name].tobytes()
+        yield blob
+        yield bytes(-len(blob) % _ALIGN)
+
+
+def index_hash(columns: Columns) -> str:
+    """The SHA-256 of the packed index, as the manifest states it."""
+    digest = hashlib.sha256()
+    for piece in pack(columns):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
+    """The columns as read-only views of a packed index.
+
+    Raises:
+        FormatError: these bytes are no index, or it does not fit into them.
+    """
+    if bytes(buffer[:8]) != _MAGIC or not bytes(buffer[8:16]).isdigit():
+        raise FormatError(f"{where}: no fastdata index here; convert the data again")
+    base = 16 + int(bytes(buffer[8:16]))
+    try:
+        layout = json.loads(bytes(buffer[16:base]))
+        columns = {
+            name: np.frombuffer(buffer, np.dtype(kind), layout[name][1], base + layout[name][2])
+            if layout[name][1]
+            else np.empty(0, np.dtype(kind))
+            for name, kind in DTYPES.items()
+        }
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise FormatError(f"{where}: damaged index ({error}); convert the data again") from error
+    return columns
+
+
+def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
+    """Refuse an index whose columns do not fit together. Reads a few pages only; `verify` checks every row.
+
+    Raises:
+        FormatError: naming the file and what does not fit.
+    """
+    blobs = len(columns["offset"])
+    wanted = {
+        "start": count + 1,
+        "key_end": count + 1,
+        "path_end": count + 1,
+        "label": count,
+        "hash": count,
+        "hash_row": count,
+    }
+    wanted |= {"field": blobs, "file": blobs, "size": blobs, "crc": blobs}
+    wrong = [name for name, length in wanted.items() if len(columns[name]) != length]
+    if not wrong:
+        ends = {"start": blobs, "key_end": len(columns["key_bytes"]), "path_end": len(columns["path_bytes"])}
+        wrong = [name for name, end in ends.items() if columns[name][0] != 0 or columns[name][-1] != end]
+    if wrong or fields < 1 <= blobs:
+        raise FormatError(
+            f"{where}: damaged index (column {', '.join(wrong) or 'field'} does not fit); convert the data again"
+        )
+
+
+class Rows:
+    """The part of an index that names records: keys, source paths, labels, and the way from a key to its record."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.keys: Sequence[str] = LazyStrings(columns["key_bytes"], columns["key_end"])
+        self.paths: Sequence[str] = LazyStrings(columns["path_bytes"], columns["path_end"])
+        self.labels: NDArray[np.int64] = np.asarray(columns["label"], np.int64)
+        self.labels.flags.writeable = False
+        self._hash, self._row = columns["hash"], columns["hash_row"]
+
+    def find(self, key: str) -> int:
+        """The record with this key.
+
+        Raises:
+            KeyError: there is none.
+        """
+        number = np.uint64(key_hash(key.encode("utf-8", "surrogateescape")))
+        place = int(np.searchsorted(self._hash, number))
+        while place < len(self._hash) and self._hash[place] == number:
+            row = int(self._row[place])
+            if self.keys[row] == key:
+                return row
+            place += 1
+        raise KeyError(key)
+
+
+class LazyStrings(Sequence[str]):
+    """Strings that lie end to end in one mapped array; each is made when asked for."""
+
+    def __init__(self, blob: NDArray[np.generic], ends: NDArray[np.generic]) -> None:
+        self._blob, self._ends = memoryview(blob), memoryview(ends)  # type: ignore[arg-type]  # numpy's stubs lag
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row = checked_row(index, len(self))
+        return str(self._blob[self._ends[row] : self._ends[row + 1]], "utf-8", "surrogateescape")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(item) for item in self[:3])
+        return f"<{len(self)} strings: {shown}{', ...' if len(self) > 3 else ''}>"
+
+
+def checked_row(index: int, count: int) -> int:
+    """A non-negative row for a Python index, negative ones counting from the end.
+
+    Raises:
+        IndexError: out of range.
+    """
+    row = index + count if index < 0 else index
+    if not 0 <= row < count:
+        raise IndexError(f"record {index} of {count}")
+    return row

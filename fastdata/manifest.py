@@ -1,0 +1,161 @@
+"""Manifest: what a data set says of itself, as strict JSON, written last of all.
+
+A data set is whole when its manifest is there and every file it lists has exactly the length it states. It holds no
+time, host, user, absolute path or number of workers, so that equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastdata.errors import FormatError
+
+MANIFEST_NAME = "manifest.json"
+# Raised by one when the layout of any format changes in a way that older readers would misread.
+LAYOUT_VERSION = 1
+_MARK = "fastdata"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a data set: its name (relative, `/` between parts) and exact length.
+
+    `head_sha256` is the hash of the first 8 kB where those must never change (LMDB's two meta pages), else "".
+    """
+
+    name: str
+    bytes: int
+    head_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a data set says of itself.
+
+    Attributes:
+        format: "lmdb", "hdf5", "tar" or "folder".
+        count: the number of records.
+        fields: every field name that occurs, in the order of the index's field codes.
+        classes: class names by number; empty where there are none.
+        fingerprint: hash of keys, field names and checksums in order: equal in all formats of the same records; ""
+            for data that were not written by us.
+        options: the conversion options that made it; empty for `fastdata.create`.
+        files: the data files; empty for a format that is one file and for foreign data.
+        index_sha256: hash of the index, "" for foreign data.
+        version: the layout version.
+    """
+
+    format: str
+    count: int
+    fields: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[DataFile, ...] = ()
+    index_sha256: str = ""
+    version: int = LAYOUT_VERSION
+
+    def to_json(self) -> bytes:
+        """The manifest as JSON in ASCII, the same bytes for the same values.
+
+        Names that are not UTF-8 appear as lone surrogate escapes, as Python's own file names have them.
+        """
+        value = {
+            _MARK: self.version,
+            "format": self.format,
+            "count": self.count,
+            "fields": list(self.fields),
+            "classes": list(self.classes),
+            "fingerprint": self.fingerprint,
+            "options": dict(self.options),
+            "files": [
+                {"name": f.name, "bytes": f.bytes, **({"head_sha256": f.head_sha256} if f.head_sha256 else {})}
+                for f in self.files
+            ],
+            "index_sha256": self.index_sha256,
+        }
+        return json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_json(cls, blob: bytes, where: str) -> Manifest:
+        """Parse and check a manifest; `where` names its file in errors.
+
+        Raises:
+            FormatError: not JSON, not a manifest, of a newer layout, or with values that do not fit.
+        """
+        try:
+            value = json.loads(blob)
+        except ValueError as error:
+            raise FormatError(f"{where}: the manifest is not valid JSON ({error}); convert the data again") from error
+        if not isinstance(value, dict) or _MARK not in value:
+            raise FormatError(f"{where}: not a fastdata manifest")
+        version = value[_MARK]
+        if version != LAYOUT_VERSION:
+            raise FormatError(
+                f"{where}: layout version {version!r}; this fastdata reads version {LAYOUT_VERSION}: "
+                "upgrade fastdata, or convert the data again"
+            )
+        try:
+            return cls(
+                format=_typed(value, "format", str),
+                count=_typed(value, "count", int),
+                fields=tuple(_strings(value, "fields")),
+                classes=tuple(_strings(value, "classes")),
+                fingerprint=_typed(value, "fingerprint", str),
+                options=_typed(value, "options", dict),
+                files=tuple(_data_file(entry) for entry in _typed(value, "files", list)),
+                index_sha256=_typed(value, "index_sha256", str),
+                version=version,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{where}: damaged manifest ({error}); convert the data again") from error
+
+
+def is_manifest(blob: bytes) -> bool:
+    """Whether these bytes are meant as a manifest of ours (other tools also write a `manifest.json`)."""
+    try:
+        value = json.loads(blob)
+    except ValueError:
+        return f'"{_MARK}"'.encode() in blob[:64]
+    return isinstance(value, dict) and _MARK in value
+
+
+def _typed(value: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    item: Any = value[name]
+    if not isinstance(item, kind) or isinstance(item, bool) or (kind is int and item < 0):
+        raise TypeError(f"{name!r} is {item!r}")
+    return item
+
+
+def _strings(value: Mapping[str, Any], name: str) -> list[str]:
+    items: list[str] = _typed(value, name, list)
+    if not all(isinstance(item, str) for item in items):
+        raise TypeError(f"{name!r} must hold strings")
+    return items
+
+
+def _data_file(entry: Mapping[str, Any]) -> DataFile:
+    name: str = _typed(entry, "name", str)
+    if name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"file name {name!r} leaves the data set")
+    return DataFile(name, _typed(entry, "bytes", int), entry.get("head_sha256", ""))
+
+
+class Fingerprint:
+    """The running hash of keys, field names and checksums, in order."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, key: bytes, checksums: Mapping[str, int]) -> None:
+        """Add one record: its key and the CRC-32 of each field, by field name order."""
+        parts = [b"%d:%s" % (len(key), key)]
+        parts += [b"%s=%08x" % (name.encode("ascii"), checksums[name]) for name in sorted(checksums)]
+        self._hash.update(b" ".join(parts) + b"\n")
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()

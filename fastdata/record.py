@@ -1,0 +1,172 @@
+"""Record: the one value that passes between conversion, files and loading; and the rule that names it.
+
+A record is a key and named blobs, WebDataset style: field `jpg` of record `cat/1` is the member `cat/1.jpg` of a tar
+and the LMDB key `cat/1.jpg`. One rule makes keys from paths in every format (`key_from_path`), and it can be reversed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastdata.errors import RecordError
+
+# Key, dot and field together are an LMDB key, and LMDB takes 511 bytes at most.
+MAX_NAME_BYTES = 511
+# Conversion leaves this much for the dot and any field that may be added, so that a key never depends on the fields.
+_FIELD_RESERVE = 31
+MAX_KEY_BYTES = MAX_NAME_BYTES - _FIELD_RESERVE
+
+# Fields that hold a picture; a record's picture is the first of them. Foreign tars spell some of them differently
+# (the last row).
+IMAGE_FIELDS = frozenset((
+    "jpg", "png", "webp", "npy", "bmp", "gif", "tif", "avif", "jp2", "ppm", "pgm", "pbm", "pnm", "ico", "tga",
+    "jpeg", "jpe", "jfif", "tiff",
+))  # fmt: skip
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-/ ,;=+@()[]{}!#$&^~'")
+_ESCAPE = re.compile(rb"%([0-9A-F]{2})")
+_FIELD = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A key and its named blobs.
+
+    Attributes:
+        key: the record's name, by the key rule (`key_from_path`).
+        fields: field name -> bytes-like, the picture first. `cls` is the class number in ASCII.
+        path: the source's path below the converted folder, as it was; "" where there is none. Not part of the
+            fingerprint.
+    """
+
+    key: str
+    fields: Mapping[str, bytes]
+    path: str = ""
+
+    @property
+    def label(self) -> int:
+        """The class number, -1 without a `cls` field.
+
+        Raises:
+            RecordError: `cls` is no integer.
+        """
+        return parse_label(self.key, self.fields.get("cls"))
+
+    @property
+    def image_field(self) -> str:
+        """The name of the field that holds the picture.
+
+        Raises:
+            RecordError: there is none.
+        """
+        for name in self.fields:
+            if name in IMAGE_FIELDS:
+                return name
+        raise RecordError(f"record {self.key!r} has no picture: its fields are {sorted(self.fields)}")
+
+
+def parse_label(key: str, blob: bytes | memoryview | None) -> int:
+    """The class number that a `cls` field holds, -1 where there is none."""
+    if blob is None:
+        return -1
+    try:
+        return int(bytes(blob))
+    except ValueError as error:
+        came = bytes(blob)[:40]
+        raise RecordError(f"record {key!r}: field 'cls' must be an integer in ASCII, not {came!r}") from error
+
+
+def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
+    """The key of a source path relative to the converted folder, `/` between its parts.
+
+    The last suffix is dropped unless `keep_suffix`. Every byte outside ``A-Za-z0-9_-/ ,;=+@()[]{}!#$&^~'`` and valid
+    UTF-8 beyond ASCII is percent-escaped, and so are a leading `__`, a leading or trailing `/` and the second slash
+    of `//`, so that keys are distinct, can be reversed (`path_from_key`) and are read back right by plain webdataset.
+    A key longer than 480 bytes is cut and ends in `~` and a hash of the whole.
+
+    >>> key_from_path("cat/1.5m view.JPG"), key_from_path("__meta__/x.png"), key_from_path("a.png", keep_suffix=True)
+    ('cat/1%2E5m view', '%5F_meta__/x', 'a%2Epng')
+    """
+    if not keep_suffix:
+        head, slash, name = path.rpartition("/")
+        stem, dot, _ = name.rpartition(".")
+        path = head + slash + (stem if dot and stem else name)
+    raw = path.encode("utf-8", "surrogateescape")
+    if not raw:
+        raise RecordError("an empty path gives no key")
+    return _shorten(_escape(raw))
+
+
+def _escape(raw: bytes) -> bytes:
+    out = bytearray()
+    for char in raw.decode("utf-8", "surrogateescape"):
+        blob = char.encode("utf-8", "surrogateescape")
+        plain = blob[0] in _PLAIN if len(blob) == 1 else True
+        out += blob if plain else b"%%%02X" % blob[0]
+    key = bytes(out)
+    if key.startswith(b"__"):
+        key = b"%5F" + key[1:]
+    if key.startswith(b"/"):
+        key = b"%2F" + key[1:]
+    key = key.replace(b"//", b"/%2F")
+    while b"//" in key:  # an odd run of slashes leaves one pair behind
+        key = key.replace(b"//", b"/%2F")
+    if key.endswith(b"/"):
+        key = key[:-1] + b"%2F"
+    return key
+
+
+def _shorten(key: bytes) -> str:
+    if len(key) <= MAX_KEY_BYTES:
+        return key.decode("utf-8")
+    tail = b"~" + hashlib.sha256(key).hexdigest()[:16].encode("ascii")
+    head = key[: MAX_KEY_BYTES - len(tail)]
+    head = re.sub(rb"%[0-9A-F]?\Z", b"", head)  # no half escape at the cut
+    return head.decode("utf-8", "ignore").rstrip("/") + tail.decode("ascii")
+
+
+def path_from_key(key: str) -> str:
+    """The path that a key stands for, without its suffix: the reverse of `key_from_path` (but for cut keys).
+
+    Bytes that are not UTF-8 come back as Python's own file names have them (surrogateescape).
+    """
+    raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), key.encode("utf-8"))
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def check_record(record: Record) -> None:
+    """Refuses what some format could not hold, or would read back as something else.
+
+    Raises:
+        RecordError: names the key or field, what is wrong with it and what would do.
+    """
+    key, fields = record.key, record.fields
+    if not isinstance(key, str) or not key:  # type: ignore[redundant-expr]  # callers may be untyped
+        raise RecordError(f"a record's key must be a non-empty str, not {key!r}")
+    try:
+        raw = key.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RecordError(f"key {key!r} is not UTF-8; fastdata.key_from_path makes keys from paths") from error
+    if _escape(_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw)) != raw and not _is_cut(raw):
+        raise RecordError(
+            f"key {key!r} does not follow the key rule; "
+            f"use fastdata.key_from_path(path), which gives {key_from_path(key, keep_suffix=True)!r}"
+        )
+    if not fields:
+        raise RecordError(f"record {key!r} has no fields")
+    for name, blob in fields.items():
+        if not _FIELD.fullmatch(name):
+            raise RecordError(f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots")
+        if name == "jpeg":
+            raise RecordError(f"record {key!r}: field 'jpeg' is spelled 'jpg' here, so that every reader finds it")
+        if len(raw) + 1 + len(name) > MAX_NAME_BYTES:
+            raise RecordError(f"record {key!r}: key and field {name!r} together exceed {MAX_NAME_BYTES} bytes")
+        if not isinstance(blob, (bytes, bytearray, memoryview)):
+            raise RecordError(f"record {key!r}: field {name!r} must be bytes-like, not {type(blob).__name__}")
+
+
+def _is_cut(raw: bytes) -> bool:
+    return len(raw) > MAX_KEY_BYTES - 8 and re.fullmatch(rb".*~[0-9a-f]{16}", raw, re.DOTALL) is not None
