@@ -1,0 +1,140 @@
+"""CachedReader: a Reader around a Reader that keeps everything in memory, one copy for a whole process tree.
+
+In: any reader. Out: the same records, from one anonymous shared block that is filled when the reader is made. It needs
+the files no more afterwards. Workers share the block under every start method; a plain pickle carries the inner
+reader's path and fills anew where it is loaded. Encoded bytes are kept, not pixels, and views of them are read-only,
+so changing a sample never changes the cache.
+
+Each rank that is started by itself fills a cache of its own (data are shared with children only); what is free is
+divided among the ranks of a machine beforehand (LOCAL_WORLD_SIZE, as torchrun sets it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from multiprocessing import context
+from typing import Any
+
+from fastdata.errors import CacheError, FormatError
+from fastdata.formats.base import Packed, PackedReader, Reader
+from fastdata.formats.index import IndexBuilder, pack, unpack
+from fastdata.manifest import Manifest
+from fastdata.progress import progress
+from fastdata.sharedmem import SharedBlock, free_memory
+
+# Decoded batches, the model and the page cache want the rest.
+_SHARE_OF_FREE = 0.5
+# A row of the index, with its sorting, and a key and a path of usual length.
+_INDEX_BYTES = 200
+
+
+class CachedReader(PackedReader):
+    """All records of a reader, in shared memory. The inner reader may be closed afterwards.
+
+    Args:
+        reader: what to read; its state must be a path, as that of all readers is.
+        quiet: no progress bar.
+
+    Raises:
+        CacheError: it would take more than half of the memory that is free; nothing was read.
+    """
+
+    def __init__(self, reader: Reader, *, quiet: bool = False) -> None:
+        self._recipe = pickle.dumps(reader)
+        payload = sum(map(reader.size, range(len(reader))))
+        _check_fits(reader, payload)
+        block = SharedBlock(max(1, payload))
+        builder = _fill(reader, block.buffer, quiet)
+        index = b"".join(pack(builder.columns()))
+        index_block = SharedBlock(len(index))
+        index_block.buffer[:] = index
+        fields = tuple(builder.fields)
+        self._adopt(dataclasses.replace(reader.manifest, fields=fields), reader.path, block, index_block)
+
+    def _adopt(self, manifest: Manifest, path: str, block: SharedBlock, index: SharedBlock) -> None:
+        self._blocks = block, index
+        columns = unpack(index.buffer.toreadonly(), path)
+        super().__init__(Packed(path, manifest, columns, (path,), (block.size,), _never))
+        self._maps[0] = block.buffer.toreadonly()
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """Check what lies on the disk, as the inner reader does."""
+        with pickle.loads(self._recipe) as reader:
+            yield from reader.verify()
+
+    def close(self) -> None:
+        """Let the memory go; views that somebody holds stay right until they are dropped."""
+        super().close()
+        for block in self._blocks:
+            block.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if context.get_spawning_popen() is None:
+            return _refill, (self._recipe,)
+        return _attach, (self._recipe, self.manifest, self.path, *self._blocks)
+
+    def __repr__(self) -> str:
+        return f"<{super().__repr__()[1:-1]}, cached: {sum(block.size for block in self._blocks):,} bytes>"
+
+
+def _never(path: str) -> Reader:
+    raise FormatError(f"{path}: a cached reader is not opened again by its path alone")
+
+
+def _refill(recipe: bytes) -> CachedReader:
+    with pickle.loads(recipe) as reader:
+        return CachedReader(reader)
+
+
+def _attach(recipe: bytes, manifest: Manifest, path: str, block: SharedBlock, index: SharedBlock) -> CachedReader:
+    reader = CachedReader.__new__(CachedReader)
+    reader._recipe = recipe
+    reader._adopt(manifest, path, block, index)
+    return reader
+
+
+def _check_fits(reader: Reader, payload: int) -> None:
+    needed = payload + _INDEX_BYTES * len(reader)
+    ranks = _local_ranks()
+    free = free_memory()
+    most = int(free * _SHARE_OF_FREE) // ranks
+    if needed > most:
+        share = f" shared by {ranks} ranks" if ranks > 1 else ""
+        raise CacheError(
+            f"{reader.path}: a RAM cache takes {_megabytes(needed)} ({len(reader):,} records), but at most "
+            f"{_megabytes(most)}, half of the {_megabytes(free)} that are free{share}, may be taken; "
+            "leave the cache out (the system keeps of the file what fits), or convert to smaller images"
+        )
+
+
+def _local_ranks() -> int:
+    value = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(value)) if value.isdecimal() else 1
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _fill(reader: Reader, buffer: memoryview, quiet: bool) -> IndexBuilder:
+    builder = IndexBuilder(reader.manifest.fields)
+    offset = 0
+    with progress(len(reader), "cache", quiet=quiet) as bar:
+        for row in range(len(reader)):
+            record = reader[row]
+            places, sizes = [], []
+            for blob in record.fields.values():
+                end = offset + len(blob)
+                if end > len(buffer):
+                    raise FormatError(f"{reader.path}: the data changed while they were read into the cache; try again")
+                buffer[offset:end] = blob
+                places.append((0, offset))
+                sizes.append(len(blob))
+                offset = end
+            label = int(reader.labels[row])
+            builder.add_scanned(record.key, record.path, label, list(record.fields), places, sizes)
+            bar.advance(1)
+    return builder

@@ -1,0 +1,129 @@
+"""ImageDataset: a data set of any format as a map-style torch Dataset, with ImageFolder's attributes.
+
+In: a path (or a reader) and transforms. Out: `(image, label)` for an index. It works in a DataLoader with any number
+of workers under any start method: nothing in it is open that a worker could break, and pickling carries the path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from fastdata.cache import CachedReader
+from fastdata.datasets.callables import PictureCall
+from fastdata.datasets.pictures import Pictures
+from fastdata.errors import OptionError
+from fastdata.formats import Reader
+from fastdata.formats import open as open_reader
+
+Source = str | os.PathLike[str] | Sequence[str] | Reader
+
+
+class ImageDataset(Dataset[tuple[Any, Any]]):
+    """Pictures and their class numbers, by index.
+
+    Without a transform, a picture is a contiguous, writable HWC uint8 RGB array, upright, which belongs to the caller.
+    A torchvision transform gets a uint8 CHW tensor, an albumentations transform `image=array`, any other callable the
+    array.
+
+    Args:
+        path: what `fastdata.open` takes, or a reader.
+        transform: called with the picture.
+        target_transform: called with the label.
+        transforms: called with both, returns both; instead of the other two.
+        cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
+            that is started by itself has its own).
+
+    Attributes:
+        reader: the reader, for whatever is not said here.
+        classes: class names, by number.
+        class_to_idx: class numbers, by name.
+        targets: the label of each record, an int64 array (read-only, mapped from the file); -1 without one.
+
+    Raises:
+        FormatError: `path` is no data set.
+        CacheError: the cache would not fit.
+        OptionError: arguments that exclude each other or are unknown.
+    """
+
+    def __init__(
+        self,
+        path: Source,
+        transform: Callable[..., Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        transforms: Callable[..., Any] | None = None,
+        cache: Literal["ram"] | None = None,
+    ) -> None:
+        if transforms is not None and (transform is not None or target_transform is not None):
+            raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
+        if cache not in (None, "ram"):
+            raise OptionError(f'cache must be "ram" or None, not {cache!r}')
+        self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
+        self._call: tuple[Any, PictureCall | None] = (None, None)
+        self._picture_call()
+        self.reader = _reader(path, cache)
+        self._pictures = Pictures(self.reader)
+        self.classes = list(self.reader.classes)
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        return self.reader.labels
+
+    @cached_property
+    def samples(self) -> list[tuple[str, int]]:
+        """(source path, label) of every record; made when asked for, since lists of this kind cost memory."""
+        return list(zip(self.reader.paths, self.targets.tolist(), strict=True))
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """The same as `samples`."""
+        return self.samples
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        picture: Any = self._pictures[index]
+        label: Any = int(self.reader.labels[index])
+        if (call := self._picture_call()) is not None:
+            picture, label = call(picture, label)
+        if self.target_transform is not None:
+            label = self.target_transform(label)
+        return picture, label
+
+    def _picture_call(self) -> PictureCall | None:
+        """What pictures are called with; made anew when somebody has set another transform, as people do."""
+        both = self.transforms if self.transforms is not None else self.transform
+        if both is not self._call[0]:
+            self._call = both, None if both is None else PictureCall(both, joint=self.transforms is not None)
+        return self._call[1]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+        """The samples of a batch, as a DataLoader's fetcher asks for them."""
+        return [self[index] for index in indices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "samples"}
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}: {len(self)} images, {len(self.classes)} classes", f"path: {self.reader.path}"]
+        parts = ("transform", "target_transform", "transforms")
+        lines += [f"{name}: {getattr(self, name)!r}" for name in parts if getattr(self, name) is not None]
+        return "\n    ".join(lines)
+
+
+def _reader(path: Source, cache: str | None) -> Reader:
+    if isinstance(path, Reader):
+        return CachedReader(path) if cache else path
+    reader = open_reader(path)
+    if not cache:
+        return reader
+    with reader:
+        return CachedReader(reader)

@@ -1,0 +1,61 @@
+"""Pictures: a reader's records as decoded arrays, by the rules that the data set was made with.
+
+In: a reader and an index. Out: a contiguous, writable HWC uint8 RGB array that belongs to the caller. Whatever cannot
+be decoded is an error that names the data set and the key.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.codec.decode import MAX_PIXELS, decode
+from fastdata.errors import DecodeError
+from fastdata.formats.base import Reader
+from fastdata.world import worker_place
+
+
+class Pictures:
+    """Decodes the pictures of a reader.
+
+    Cut pictures are errors unless the data set was made with `keep_damaged`; alpha is composited as it was told then
+    (`alpha`, white by default).
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        options = reader.manifest.options
+        self._reader = reader
+        self._alpha: Any = options.get("alpha", "white")
+        self._keep_damaged = bool(options.get("keep_damaged", False))
+        self._max_pixels = int(options.get("max_pixels") or MAX_PIXELS)
+        self._process = 0
+
+    def __getitem__(self, index: int) -> NDArray[np.uint8]:
+        return self.decode(index, self._reader.image(index)[1])
+
+    def decode(self, index: int, data: bytes | memoryview) -> NDArray[np.uint8]:
+        """Decode the bytes of record `index`'s picture.
+
+        Raises:
+            DecodeError: naming the data set and the key.
+        """
+        if self._process != os.getpid():
+            self._settle()
+        try:
+            return decode(data, alpha=self._alpha, max_pixels=self._max_pixels, keep_damaged=self._keep_damaged)
+        except DecodeError as error:
+            where = f"{self._reader.path}: record {self._reader.keys[index]!r}"
+            raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error
+
+    def _settle(self) -> None:
+        """In a DataLoader worker OpenCV works alone: its threads times the workers would only wait for each other."""
+        if worker_place() is not None:
+            cv2.setNumThreads(0)
+        self._process = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_process": 0}

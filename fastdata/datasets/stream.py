@@ -1,0 +1,193 @@
+"""ImageStream: a data set of any format as an iterable torch data set, the same samples for any workers and ranks.
+
+In: what `fastdata.open` takes (also several tars: a list, a glob, a brace pattern). Out: `(image, label)`, or whole
+batches. The order of an epoch is arithmetic on (seed, epoch) that every worker of every rank does for itself
+(`fastdata.order`), so each reads only its part, in long runs, and nothing is passed between them but the number of the
+epoch (`fastdata.datasets.epochs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from multiprocessing import context
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, default_collate
+
+from fastdata.datasets.callables import PictureCall
+from fastdata.datasets.epochs import EpochLedger
+from fastdata.datasets.images import Source
+from fastdata.datasets.pictures import Pictures
+from fastdata.errors import OptionError
+from fastdata.formats import Reader
+from fastdata.formats import open as open_reader
+from fastdata.order import EpochOrder, Split
+from fastdata.seeding import word
+from fastdata.world import World, distributed_ranks, worker_place
+
+# Encoded bytes that one worker reads ahead, in the order of the file: long reads, and little beside decoded batches.
+_AHEAD_BYTES = 32_000_000
+# Records read ahead when nothing is shuffled; they lie side by side anyway.
+_PLAIN_LOT = 64
+# Mixes 128 runs of 32 records; at 30 kB a record, a mean distance of some 100 MB in the file.
+_BUFFER_SIZE = 4096
+
+
+class ImageStream(IterableDataset[Any]):
+    """Pictures and their class numbers, one after the other.
+
+    Over all ranks and workers each sample comes once an epoch, but for what makes the ranks even. With `batch_size`
+    (and `DataLoader(stream, batch_size=None)`) whole batches come, the same ones for any number of workers; without it
+    only the set of samples is promised. Epochs count themselves.
+
+    Args:
+        path_or_shards: what `fastdata.open` takes, or a reader.
+        transform: called with the picture, as in `ImageDataset`; must give equal sizes when there is a batch size.
+        shuffle: permute runs of records by (seed, epoch) and mix them in a buffer.
+        buffer_size: how many samples the buffer mixes.
+        seed: of the order; the same on all ranks.
+        batch_size: the number of samples in a batch of one rank; None for single samples.
+        drop_last: leave out the last batch when it is smaller than the others.
+        pad: make ranks even with the epoch's first samples; False leaves samples out instead.
+        rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
+        world_size: the number of ranks; given with `rank` or not at all.
+
+    Raises:
+        FormatError: there is no data set.
+        OptionError: values that cannot be, or that would leave ranks without samples.
+    """
+
+    def __init__(
+        self,
+        path_or_shards: Source,
+        *,
+        transform: Callable[..., Any] | None = None,
+        shuffle: bool = False,
+        buffer_size: int = _BUFFER_SIZE,
+        seed: int = 0,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        pad: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        _check_count("buffer_size", buffer_size)
+        if batch_size is not None:
+            _check_count("batch_size", batch_size)
+        elif drop_last:
+            raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
+        self.transform, self.shuffle, self.buffer_size, self.seed = transform, shuffle, buffer_size, word(seed)
+        self.batch_size, self.drop_last, self.pad = batch_size, drop_last, pad
+        self._given = (rank, world_size)
+        self._inherited: tuple[int, int] | None = None
+        self._call = None if transform is None else PictureCall(transform)
+        self.reader: Reader = path_or_shards if isinstance(path_or_shards, Reader) else open_reader(path_or_shards)
+        self._pictures = Pictures(self.reader)
+        self._ledger = EpochLedger()
+        self._split(self._world())  # refuses now what could give nothing later
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names, by number."""
+        return list(self.reader.classes)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Name the next epoch; those after it count on from there. Also reaches workers that live already."""
+        _check_count("epoch", epoch, 0)
+        self._ledger.name_next(epoch)
+
+    def __len__(self) -> int:
+        """Batches (or samples, without a batch size) of this rank in an epoch."""
+        if self.reader.manifest.format == "tar" and not self.reader.manifest.fingerprint:
+            raise TypeError(f"{self.reader.path}: tars without a fastdata index have no length that could be relied on")
+        split = self._split(self._world())
+        return split.batches if self.batch_size else split.samples
+
+    def __iter__(self) -> Iterator[Any]:
+        world = self._world()
+        split = self._split(world)
+        # Claimed here, not when the first sample is asked for: workers and epochs begin in the order of their iter().
+        epoch = self._ledger.claim()
+        order = EpochOrder(split.count, self.seed, epoch, self.buffer_size if self.shuffle else 0)
+        lot = self._lot(world.workers)
+        spans: Iterator[tuple[int, int]] = iter(split.spans(world.rank, world.worker, world.workers))
+        if self.batch_size:
+            return self._batches(order, spans, max(1, lot // self.batch_size))
+        return self._samples(order, spans, lot)
+
+    def _world(self) -> World:
+        if self._inherited is not None and self._given == (None, None) and worker_place() is not None:
+            return World.current(*self._inherited)
+        return World.current(*self._given)
+
+    def _split(self, world: World) -> Split:
+        split = Split(len(self.reader), world.size, self.batch_size, self.drop_last, self.pad)
+        split.check(self.reader.path)
+        return split
+
+    def _lot(self, workers: int) -> int:
+        """How many records a worker reads ahead: its share of the buffer, as far as memory allows."""
+        if not self.shuffle:
+            return _PLAIN_LOT
+        some = np.linspace(0, len(self.reader) - 1, 16).astype(np.int64).tolist()  # enough to know what is usual
+        usual = max(1, sum(self.reader.image_size(index) for index in some) // len(some))
+        return max(1, min(self.buffer_size // workers, _AHEAD_BYTES // usual))
+
+    def _samples(self, order: EpochOrder, spans: Iterator[tuple[int, int]], lot: int) -> Iterator[tuple[Any, Any]]:
+        for start, stop in spans:
+            for low in range(start, stop, lot):
+                indices = order.indices(low, min(low + lot, stop))
+                ahead = self._read(indices)
+                for index in indices.tolist():
+                    yield self._sample(index, ahead)
+
+    def _batches(self, order: EpochOrder, spans: Iterator[tuple[int, int]], lot: int) -> Iterator[Any]:
+        while parts := [order.indices(*span) for _, span in zip(range(lot), spans, strict=False)]:
+            ahead = self._read(np.concatenate(parts))
+            for indices in parts:
+                yield self._collate([self._sample(index, ahead) for index in indices.tolist()])
+
+    def _read(self, indices: NDArray[np.int64]) -> dict[int, bytes]:
+        """The pictures' bytes, read in the order of the file, until there are enough."""
+        ahead: dict[int, bytes] = {}
+        room = _AHEAD_BYTES
+        for index in np.unique(indices).tolist():
+            blob = self.reader.image(index)[1]
+            room -= len(blob)
+            if room < 0:
+                break
+            ahead[index] = bytes(blob)
+        return ahead
+
+    def _sample(self, index: int, ahead: dict[int, bytes]) -> tuple[Any, Any]:
+        data: bytes | memoryview | None = ahead.get(index)
+        picture: Any = self._pictures.decode(index, self.reader.image(index)[1] if data is None else data)
+        label: Any = int(self.reader.labels[index])
+        return (picture, label) if self._call is None else self._call(picture, label)
+
+    def _collate(self, samples: list[tuple[Any, Any]]) -> Any:
+        shapes = sorted({tuple(picture.shape) for picture, _ in samples if hasattr(picture, "shape")})
+        if len(shapes) > 1:
+            raise OptionError(
+                f"{self.reader.path}: pictures of different shapes in one batch: {', '.join(map(str, shapes[:4]))}; "
+                "give a transform that makes them equal, or convert with --resize N --resize-mode crop"
+            )
+        return default_collate(samples)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if context.get_spawning_popen() is not None:
+            state["_inherited"] = distributed_ranks()  # a spawned worker knows nothing of the process group
+        return state
+
+    def __repr__(self) -> str:
+        parts = ("shuffle", "seed", "batch_size", "drop_last", "pad")
+        words = ", ".join(f"{name}={getattr(self, name)!r}" for name in parts)
+        return f"<ImageStream of {self.reader.path!r}: {len(self.reader)} samples, {words}>"
+
+
+def _check_count(name: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OptionError(f"{name} must be an int, {least} or more, not {value!r}")

@@ -1,0 +1,180 @@
+"""Order: which sample stands where in an epoch, and which rank, worker and batch it belongs to.
+
+In: counts and (seed, epoch). Out: positions and indices. Everything is arithmetic on positions 0 .. count - 1 of one
+global order that all ranks and workers compute alike, each only where it needs it; nothing is drawn from a generator,
+so the order is the same on every machine and with every version of numpy, and a place in it is one integer.
+
+The algorithms, for whoever must reproduce them:
+
+- `permutation`: numbers, sorted by their 64-bit keys (`fastdata.seeding.keys`), which are distinct.
+- `EpochOrder`, with a buffer size: the records are cut into runs of consecutive ones, and the runs permuted
+  (stream 1). Of this sequence, windows of `buffer_size` positions are permuted (stream 2), and then windows that lie
+  half a window further (stream 3), so that samples also pass from one window to the next. It reads in runs, mixes as a
+  shuffle buffer does, and gives the sample at any position from two windows, without an array of all positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import OptionError
+from fastdata.seeding import keys
+
+# The streams of keys (`fastdata.seeding`) that orders are made of; 0 is left to what happens to a sample.
+RUNS, WINDOWS, SHIFTED = 1, 2, 3
+# A window mixes at least this many runs, so that a batch is not made of a few neighbours (who share their class).
+_RUNS_IN_WINDOW = 128
+# 64 records of 30 kB are 2 MB: what a disk or network file system reads in about the time that it takes to seek.
+_LONGEST_RUN = 64
+# 8 MB of run numbers in each worker; larger sets get longer runs instead.
+_MOST_RUNS = 1 << 20
+# Windows below this size would cost more in calls than in sorting; mixing further than asked does no harm.
+_SMALLEST_WINDOW = 256
+
+
+def permutation(seed: int, epoch: int, start: int, stop: int, stream: int = RUNS) -> NDArray[np.int64]:
+    """The numbers start .. stop - 1 in a random order that is a function of the arguments alone."""
+    drawn = keys(seed, epoch, np.arange(start, stop, dtype=np.int64), stream=stream)
+    return start + np.argsort(drawn, kind="stable").astype(np.int64, copy=False)
+
+
+def run_length(count: int, buffer_size: int) -> int:
+    """How many consecutive records are read together in a shuffled epoch."""
+    return max(1, min(_LONGEST_RUN, buffer_size // _RUNS_IN_WINDOW), -(-count // _MOST_RUNS))
+
+
+class EpochOrder:
+    """The order of one epoch.
+
+    Args:
+        count: the number of samples, at least 1.
+        seed: any integer.
+        epoch: the number of the epoch.
+        buffer_size: how many samples are mixed (at least 256 are); 0 leaves them in the order of the records.
+    """
+
+    def __init__(self, count: int, seed: int = 0, epoch: int = 0, buffer_size: int = 0) -> None:
+        self.count, self.seed, self.epoch = count, seed, epoch
+        self._size = max(buffer_size, _SMALLEST_WINDOW) if buffer_size else 0
+        self._window: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        if buffer_size:
+            self._run = run_length(count, buffer_size)
+            self._runs = permutation(seed, epoch, 0, -(-count // self._run))
+            # the last run may be short; from behind it on, positions are shifted by what it lacks
+            self._lack = len(self._runs) * self._run - count
+            self._short = (int(np.flatnonzero(self._runs == len(self._runs) - 1)[0]) + 1) * self._run - self._lack
+
+    def indices(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The samples at positions start .. stop - 1; behind the last position the first ones follow again."""
+        positions = np.arange(start, stop, dtype=np.int64) % self.count
+        if not self._size:
+            return positions
+        half = self._size // 2
+        numbers = (positions + half) // self._size
+        out = np.empty_like(positions)
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            first = max(0, number * self._size - half)
+            out[here] = self._shifted_window(number)[positions[here] - first]
+        return out
+
+    def _shifted_window(self, number: int) -> NDArray[np.int64]:
+        """The records of one window of the second mixing; the latest is kept, since epochs are read in order."""
+        if self._window[0] != number:
+            half = self._size // 2
+            first = max(0, number * self._size - half)
+            stop = min(self.count, (number + 1) * self._size - half)
+            positions = permutation(self.seed, self.epoch, first, stop, SHIFTED)
+            for plain in range(first // self._size, (stop - 1) // self._size + 1):
+                low = plain * self._size
+                high = min(self.count, low + self._size)
+                here = (positions >= low) & (positions < high)
+                positions[here] = permutation(self.seed, self.epoch, low, high, WINDOWS)[positions[here] - low]
+            self._window = (number, self._records(positions))
+        return self._window[1]
+
+    def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The records at positions of the sequence of permuted runs."""
+        places = np.where(positions >= self._short, positions + self._lack, positions)
+        records: NDArray[np.int64] = self._runs[places // self._run] * self._run + places % self._run
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the positions of an epoch are divided among ranks, so that all ranks get equally much.
+
+    With `batch_size`, the k-th global batch is `batch_size * world_size` consecutive positions, and rank r takes the
+    r-th part of it: the union of the ranks' k-th batches is the same for any world size with the same global batch.
+    Without `drop_last` the rest makes a last, smaller batch: filled up with the epoch's first samples to a multiple of
+    the world size (`pad`), or cut down to one. Without `batch_size` each rank takes one stretch of positions.
+
+    >>> Split(count=23, world_size=2, batch_size=5).spans(rank=1)
+    [(5, 10), (15, 20), (22, 24)]
+    """
+
+    count: int
+    world_size: int = 1
+    batch_size: int | None = None
+    drop_last: bool = False
+    pad: bool = True
+
+    @property
+    def _full(self) -> int:
+        return self.count // (self.world_size * self.batch_size) if self.batch_size else 0
+
+    @property
+    def _last(self) -> int:
+        """What each rank takes of the positions behind the full batches."""
+        rest = self.count - self._full * self.world_size * (self.batch_size or 0)
+        if self.batch_size and self.drop_last:
+            return 0
+        return -(-rest // self.world_size) if self.pad else rest // self.world_size
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of each rank (of stretches: 1, without `batch_size`)."""
+        return self._full + (self._last > 0)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of each rank."""
+        return self._full * (self.batch_size or 0) + self._last
+
+    def span(self, rank: int, batch: int) -> tuple[int, int]:
+        """The positions start .. stop - 1 of a rank's k-th batch; `stop` may pass `count` (padding)."""
+        whole = batch < self._full
+        size = (self.batch_size or 0) if whole else self._last
+        start = min(batch, self._full) * self.world_size * (self.batch_size or 0) + rank * size
+        return start, start + size
+
+    def spans(self, rank: int, worker: int = 0, workers: int = 1) -> list[tuple[int, int]]:
+        """What one worker of a rank reads: batches w, w + W, ..., or one part of the rank's stretch.
+
+        So a DataLoader that asks its workers in turn gets the batches in order for any number of workers.
+        """
+        if self.batch_size:
+            return [self.span(rank, batch) for batch in range(worker, self.batches, workers)]
+        start, stop = self.span(rank, 0)
+        low, high = ((stop - start) * part // workers for part in (worker, worker + 1))
+        return [(start + low, start + high)] if high > low else []
+
+    def check(self, where: str) -> None:
+        """Refuse a division that leaves ranks without anything.
+
+        Raises:
+            OptionError: naming the numbers of samples and ranks and the batch size.
+        """
+        if self.batches:
+            return
+        if not self.count:
+            raise OptionError(f"{where}: there are no samples")
+        batch = f", batch_size {self.batch_size}" if self.batch_size else ""
+        way = "drop_last=True" if self.drop_last else "pad=False"
+        raise OptionError(
+            f"{where}: {self.count} samples for {self.world_size} ranks{batch} leave every rank without a batch under "
+            f"{way}; use fewer ranks, a smaller batch_size, or drop_last=False with pad=True"
+        )

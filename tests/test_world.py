@@ -1,0 +1,79 @@
+"""World: ranks from arguments, torch.distributed or the environment; workers from torch."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fastdata.errors import OptionError
+from fastdata.world import World
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+def test_alone_by_default() -> None:
+    assert World.current() == World(0, 1, 0, 1)
+
+
+def test_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert World.current(3, 4) == World(3, 4)
+    assert World.current() == World(0, 2)
+
+
+def test_an_initialised_process_group_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 5, get_world_size=lambda: 8
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)  # type: ignore[arg-type]
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert World.current() == World(5, 8)
+    group.is_initialized = lambda: False
+    assert World.current() == World(0, 2)
+
+
+def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    monkeypatch.delitem(sys.modules, "torch.utils.data", raising=False)
+    assert World.current() == World()
+    assert "torch.distributed" not in sys.modules
+
+
+@pytest.mark.parametrize(("rank", "size"), [("1", None), (None, "2"), ("one", "2"), ("", "")])
+def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=r"RANK=.* give rank= and world_size="):
+        World.current()
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "words"),
+    [
+        (0, None, "together"),
+        (None, 2, "together"),
+        (2, 2, r"rank must be 0 \.\. 1"),
+        (-1, 2, "rank must be"),
+        (0, 0, "world_size must be at least 1"),
+        ("0", 2, "rank must be an int"),
+        (True, 2, "rank must be an int"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        World.current(rank, size)
+
+
+def test_workers_must_fit() -> None:
+    with pytest.raises(OptionError, match="worker must be"):
+        World(0, 1, 3, 3)
