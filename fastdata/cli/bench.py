@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastdata.cli.arguments import DataSet, positive
+
 if TYPE_CHECKING:
     from fastdata.cli.measure import Spread
     from fastdata.formats.base import Reader
@@ -48,16 +50,18 @@ class _Figures:
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")],
+    path: DataSet,
     cache: Annotated[
         str | None, typer.Option(metavar="ram", help="Read from a copy in shared memory, filled first.")
     ] = None,
     cold: Annotated[
         bool, typer.Option("--cold", help="Drop the files from the page cache before each repeat.")
     ] = False,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Threads that decode.")] = 1,
-    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="How often each figure is taken.")] = 5,
-    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Records a repeat; of large data sets.")] = 5000,
+    workers: Annotated[int, typer.Option(parser=positive, metavar="N", help="Threads that decode.")] = 1,
+    repeats: Annotated[int, typer.Option(parser=positive, metavar="N", help="How often each figure is taken.")] = 5,
+    samples: Annotated[
+        int, typer.Option(parser=positive, metavar="N", help="Records a repeat; of large data sets.")
+    ] = 5000,
     as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""

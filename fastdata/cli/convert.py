@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastdata.cli.arguments import whole
+
 if TYPE_CHECKING:
     from fastdata.converters.report import ConvertReport
 
@@ -22,7 +24,7 @@ def command(  # as many parameters as the command has options: this signature is
         typer.Option(metavar="lmdb|hdf5|tar", help="Where DST's ending does not tell (tar: a folder of shards)."),
     ] = None,
     resize: Annotated[
-        int | None, typer.Option(metavar="N", help="The side asked for, in pixels.  [default: as it is]")
+        int | None, typer.Option(parser=whole, metavar="N", help="The side asked for, in pixels.  [default: as it is]")
     ] = None,
     resize_mode: Annotated[
         str, typer.Option(metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.")
@@ -37,13 +39,15 @@ def command(  # as many parameters as the command has options: this signature is
             metavar="jpeg|png|webp|bmp|raw|keep", help="How pictures are stored; keep: the bytes, if nothing changes."
         ),
     ] = "jpeg",
-    quality: Annotated[int, typer.Option(metavar="1..100", help="For jpeg and webp.")] = 90,
+    quality: Annotated[int, typer.Option(parser=whole, metavar="1..100", help="For jpeg and webp.")] = 90,
     alpha: Annotated[
         str, typer.Option(metavar="white|black|drop", help="What transparent pictures are laid on.")
     ] = "white",
     max_pixels: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Refuse larger pictures before they take memory.  [default: 178956970]"),
+        typer.Option(
+            parser=whole, metavar="N", help="Refuse larger pictures before they take memory.  [default: 178956970]"
+        ),
     ] = None,
     keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep pictures whose data end early.")] = False,
     class_order: Annotated[
@@ -52,12 +56,13 @@ def command(  # as many parameters as the command has options: this signature is
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Write in a random order, as streaming tars in training needs.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of --shuffle.")] = 0,
+    seed: Annotated[int, typer.Option(parser=whole, metavar="N", help="Of --shuffle.")] = 0,
     shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Of a tar shard, in KB, MB, GB, KiB, MiB or GiB.")
     ] = "256MB",
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes.  [default: the cores this process may use]")
+        int | None,
+        typer.Option(parser=whole, metavar="N", help="Processes.  [default: the cores this process may use]"),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace DST; the old stays until the new is whole.")

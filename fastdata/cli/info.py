@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastdata.cli.arguments import DataSet
+
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
 
@@ -13,7 +15,7 @@ _BAR = 40  # characters of the longest bar in the histogram
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")],
+    path: DataSet,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as strict JSON.")] = False,
 ) -> None:
     """Show manifest, counts, classes and picture sizes of a data set."""

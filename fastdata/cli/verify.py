@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastdata.cli.arguments import DataSet, positive
+
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
 
@@ -21,11 +23,13 @@ _CHUNK = 32
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")],
+    path: DataSet,
     as_json: Annotated[bool, typer.Option("--json", help="All problems, as strict JSON.")] = False,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Threads that decode.  [default: the cores this process may use]"),
+        typer.Option(
+            parser=positive, metavar="N", help="Threads that decode.  [default: the cores this process may use]"
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -104,10 +108,8 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[tuple[
         except (FastdataError, OSError) as error:
             found.append((reader.keys[row], str(error)))
             continue
-        try:
-            _ = record.image_field
-        except FastdataError as error:
-            found.append((record.key, str(error)))
+        if not any(_is_picture(name) for name in record.fields):
+            found.append((record.key, f"no picture: its fields are {sorted(record.fields)}"))
         for name, blob in record.fields.items():
             problem = _field_problem(name, blob, decoding)
             if problem:
@@ -119,11 +121,11 @@ def _field_problem(name: str, blob: bytes, decoding: dict[str, Any]) -> str:
     """Why a field does not hold what its name says, "" if it does. A field of an unknown kind holds what it holds."""
     from fastdata.codec.decode import decode
     from fastdata.errors import FastdataError
-    from fastdata.record import IMAGE_FIELDS, parse_label
+    from fastdata.record import parse_label
 
     kind = name.rpartition(".")[2]  # `mask.png` is a PNG
     try:
-        if kind in IMAGE_FIELDS:
+        if _is_picture(kind):
             decode(blob, **decoding)
         elif kind == "cls":
             parse_label("", blob)
@@ -134,6 +136,14 @@ def _field_problem(name: str, blob: bytes, decoding: dict[str, Any]) -> str:
     except ValueError as error:
         return f"not JSON: {error}"
     return ""
+
+
+def _is_picture(kind: str) -> bool:
+    """Whether a field of this name should hold a picture, also one of a kind that is not read here."""
+    from fastdata.codec.sniff import IMAGE_SUFFIXES
+    from fastdata.record import IMAGE_FIELDS
+
+    return kind in IMAGE_FIELDS or f".{kind}" in IMAGE_SUFFIXES
 
 
 class _Listing:
@@ -148,10 +158,14 @@ class _Listing:
         self._silent, self._person = silent, is_terminal(sys.stdout)
         self.found: list[dict[str, str]] = []
         self.names: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()
 
     def add(self, name: str, problem: str) -> None:
         from fastdata.cli.terminal import printable, say
 
+        if (name, problem) in self._seen:  # what cannot be read is found by both passes
+            return
+        self._seen.add((name, problem))
         self.found.append({"name": name, "problem": problem})
         self.names.add(name)
         if not self._silent and not (self._person and len(self.found) > self._most):

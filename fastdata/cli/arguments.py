@@ -1,0 +1,26 @@
+"""Arguments that several commands share: what they are called, and how their text becomes a value."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+# What `fastdata.open` takes, as far as a shell can say it.
+DataSet = Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")]
+
+
+def whole(text: str | int) -> int:
+    """A whole number; what range it must be in, the options themselves say."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from error
+
+
+def positive(text: str | int) -> int:
+    """A whole number of at least 1."""
+    number = whole(text)
+    if number < 1:
+        raise typer.BadParameter(f"{text!r} is less than 1")
+    return number

@@ -1,0 +1,118 @@
+"""The command as a process among others: signals, readers that go away, full disks, narrow encodings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fastdata.cli import terminal
+from tests import images
+from tests.command import pack, run
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough large pictures that a conversion is never done before a signal comes."""
+    root = tmp_path_factory.mktemp("many")
+    blob = images.jpeg(images.photo(2000, 1500), quality=95)
+    for number in range(400):
+        (root / f"{number:03d}.jpg").write_bytes(blob) if number == 0 else os.link(
+            root / "000.jpg", root / f"{number:03d}.jpg"
+        )
+    return root
+
+
+def _start(*arguments: str | os.PathLike[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fastdata", *map(os.fspath, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+@pytest.mark.parametrize(
+    ("number", "everybody", "code", "word"),
+    [
+        (signal.SIGINT, True, 130, "interrupted"),  # Ctrl-C: the whole process group gets it
+        (signal.SIGINT, False, 130, "interrupted"),
+        (signal.SIGTERM, False, 143, "terminated"),
+    ],
+)
+def test_signals_end_a_conversion_cleanly(
+    many: Path, tmp_path: Path, number: signal.Signals, everybody: bool, code: int, word: str
+) -> None:
+    with _start("convert", many, tmp_path / "out.lmdb", "--resize", "64", "--workers", "2") as process:
+        _wait_for(lambda: bool(os.listdir(tmp_path)), process)
+        begin = time.monotonic()
+        (os.killpg if everybody else os.kill)(process.pid, number)
+        out, err = process.communicate(timeout=30)
+    assert time.monotonic() - begin < 30
+    assert (process.returncode, out) == (code, "")
+    lines = [line for line in err.splitlines() if not line.startswith("convert: ")]  # progress in plain lines
+    assert lines == [word]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes that break with EPIPE are POSIX's")
+def test_a_reader_that_goes_away_is_no_error(photo_folder: Path, tmp_path: Path) -> None:
+    packed = pack(photo_folder, tmp_path / "packed.lmdb")
+    for arguments in (["info", packed], ["info", packed, "--json"], ["verify", packed, "--quiet"], ["--help"]):
+        with _start(*arguments) as process:
+            assert process.stdout
+            assert process.stderr
+            process.stdout.close()
+            err = process.stderr.read()
+            process.wait(timeout=60)
+        assert err == ""
+        assert process.returncode in (0, 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout_is_told(photo_folder: Path, tmp_path: Path) -> None:
+    packed = pack(photo_folder, tmp_path / "packed.lmdb")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "fastdata", "info", str(packed)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output: No space left on device\n"
+
+
+def test_output_in_an_encoding_without_our_letters(photo_folder: Path, tmp_path: Path) -> None:
+    packed = pack(photo_folder, tmp_path / "packed.lmdb")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "fastdata", "info", str(packed)]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+
+
+def test_the_handlers_of_a_calling_program_are_given_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    run("info", tmp_path / "missing")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_printable() -> None:
+    assert terminal.printable("plain Überraschung 猫") == "plain Überraschung 猫"
+    assert terminal.printable("a\nb\x1b\u202e\udc80") == r"a\nb\x1b\u202e\x80"
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (30_000, "30.0 kB"), (999_600, "1.00 MB"), (256_000_000, "256 MB")],
+)
+def test_size_words(count: int, words: str) -> None:
+    assert terminal.size_words(count) == words
