@@ -1,0 +1,251 @@
+"""convert: a folder of photos flows in, one data set and a report flow out.
+
+scan -> worker processes (read, decode, resize, encode) -> writer, all in one order. Promises: source files are only
+read; the same source and options give the same bytes for any number of workers; the destination changes in one step at
+the end, or not at all; whatever ends the run, no worker stays and the report that was asked for is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fastdata.converters.options import DEFAULT_MAX_PIXELS, ConvertOptions, RecodeOptions, parse_color, parse_size
+from fastdata.converters.pool import CHUNK, Pool, available_cpus
+from fastdata.converters.report import ConvertReport, Note, check_place, write_report
+from fastdata.errors import ConvertError, OptionError, OutputExistsError
+from fastdata.progress import progress
+
+# Processes that are started before anybody knows how many files there are, so that they get ready during the scan.
+_EARLY_WORKERS = 4
+# With few files each worker gets its share in at least this many lists, so that all end at about the same time.
+_LISTS_PER_WORKER = 4
+# Reasons that an error lists; the report has all.
+_SHOWN = 5
+
+
+def convert(  # as many parameters as the command has options: torch-shaped, frozen at once
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    resize: int | None = None,
+    resize_mode: str = "shorter",
+    upscale: bool = False,
+    pad_color: Sequence[int] | str = (0, 0, 0),
+    encode: str = "jpeg",
+    quality: int = 90,
+    alpha: str = "white",
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    keep_damaged: bool = False,
+    class_order: str = "plain",
+    shuffle: bool = False,
+    seed: int = 0,
+    shard_size: int | str = "256MB",
+    workers: int | None = None,
+    overwrite: bool = False,
+    report: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+) -> ConvertReport:
+    """Convert a folder of images into one data set.
+
+    Args:
+        src: a folder of class folders (names, numbers and order as in torchvision's ImageFolder), or a flat folder of
+            images (label -1, no classes). It is never changed.
+        dst: the data set; its ending names the format: `.lmdb`, `.h5`, `.hdf5`, `.tar`. Not inside `src`.
+        format: "lmdb", "hdf5" or "tar", where the ending does not tell; "tar" and a folder's name give shards.
+        resize: N, the side asked for in pixels; None leaves every size as it is.
+        resize_mode: "shorter" or "longer" side N (smaller pictures stay unless `upscale`); "exact": N x N, ignoring the
+            aspect; "crop": shorter side N, then the centre N x N; "pad": longer side N at most, centred on N x N.
+        upscale: also enlarge smaller pictures (shorter, longer, pad).
+        pad_color: red, green, blue around a padded picture.
+        encode: "jpeg", "png", "webp", "bmp", "raw" (a `.npy` field), or "keep": bytes pass through where nothing
+            changes, and what changes is written in its own format if that is JPEG, PNG or WebP, else as PNG.
+        quality: 1 to 100, for JPEG and WebP.
+        alpha: "white" or "black": what transparent pictures are laid on; "drop": the colours under the transparency.
+        max_pixels: larger pictures are rejected before they take memory.
+        keep_damaged: keep pictures whose data end early, with a warning, instead of rejecting them.
+        class_order: "plain" numbers classes in string order (1, 10, 2), "natural" as people count (1, 2, 10).
+        shuffle: write the records in a random order, a function of `seed`: right for tars that training streams.
+        seed: for `shuffle`.
+        shard_size: bytes after which a new tar shard is begun, a number or a text such as "256MB".
+        workers: processes; default: the cores that this process may use. The output does not depend on it.
+        overwrite: replace `dst`; the old data set stays until the new one is whole.
+        report: a JSON file for the report, also written when the conversion fails. Not inside `src` or `dst`.
+        quiet: show no progress.
+
+    Returns:
+        What became of every file; also when some were rejected.
+
+    Raises:
+        OptionError: an option that cannot be used. Nothing was begun, and no report is written.
+        OutputExistsError: `dst` exists, and not `overwrite`.
+        ConvertError: nothing could be written: nothing usable in `src`, disk full, a worker died.
+    """
+    recode = RecodeOptions(
+        resize, resize_mode, upscale, parse_color(pad_color), encode, quality, alpha, max_pixels, keep_damaged
+    )
+    options = ConvertOptions(
+        recode, format, class_order, shuffle, seed, parse_size(shard_size), workers, overwrite,
+        None if report is None else os.path.abspath(os.fspath(report)), quiet,
+    )  # fmt: skip
+    return _Conversion(os.path.abspath(os.fspath(src)), os.path.abspath(os.fspath(dst)), options).run()
+
+
+class _Conversion:
+    """One run: where from, where to, how; and the report that grows on the way."""
+
+    def __init__(self, src: str, dst: str, options: ConvertOptions) -> None:
+        from fastdata.formats import format_of
+
+        self._src, self._dst, self._options = src, dst, options
+        kind = format_of(dst, options.format)
+        _check_apart(src, dst, options.report)
+        self._report = ConvertReport(
+            format=kind, workers=options.workers or available_cpus(), options=options.manifest(kind)
+        )
+        self._became_lossy: Counter[str] = Counter()
+
+    def run(self) -> ConvertReport:
+        """Convert, and write the report whatever happens."""
+        report, place = self._report, self._options.report
+        begin = time.monotonic()
+        try:
+            self._convert()
+        except BaseException as error:
+            report.kept = report.bytes_in = report.bytes_out = 0
+            report.error = str(error) or type(error).__name__
+            report.seconds = time.monotonic() - begin
+            if place is not None:
+                with contextlib.suppress(OSError):  # the error that is under way matters more
+                    write_report(report, place)
+            raise
+        report.seconds = time.monotonic() - begin
+        if place is not None:
+            try:
+                write_report(report, place)
+            except OSError as error:
+                raise ConvertError(
+                    f"{self._dst} is written and whole, but the report {place} is not: {error.strerror or error}"
+                ) from error
+        return report
+
+    def _convert(self) -> None:
+        from fastdata.converters.sources.folder import check_folder, find_images, shuffled
+
+        options, report = self._options, self._report
+        check_folder(self._src)
+        if os.path.lexists(self._dst) and not options.overwrite:  # before the work; the writer checks again
+            raise OutputExistsError(
+                f"{self._dst!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
+            )
+        with Pool(report.workers, "fastdata.converters.recode:file_recoder", (self._src, options.recode)) as pool:
+            pool.start(_EARLY_WORKERS)
+            found = find_images(self._src, natural=options.class_order == "natural")
+            report.classes = list(found.classes)
+            report.rejected += _notes(found.rejected)
+            report.ignored += _notes(found.ignored)
+            report.warnings += _notes(found.warnings)
+            if not found.entries:
+                raise self._nothing("no images were found")
+            entries = shuffled(found.entries, options.seed) if options.shuffle else found.entries
+            chunk = max(1, min(CHUNK, len(entries) // (report.workers * _LISTS_PER_WORKER)))
+            pool.start(-(-len(entries) // chunk))
+            report.workers = pool.size
+            self._write(entries, pool, chunk)
+
+    def _write(self, entries: Sequence[Any], pool: Pool, chunk: int) -> None:
+        from fastdata.converters.writers import create
+        from fastdata.record import Record
+
+        options, report = self._options, self._report
+        with (
+            create(
+                self._dst, format=report.format, classes=report.classes, options=report.options,
+                shard_size=options.shard_size, overwrite=options.overwrite,
+            ) as writer,
+            progress(len(entries), "convert", quiet=options.quiet) as bar,
+        ):  # fmt: skip
+            answers = pool.map((entry.path for entry in entries), chunk=chunk)
+            for entry, (outcome, blob, chatter) in zip(entries, answers, strict=True):
+                if self._keeps(entry.path, outcome, chatter):
+                    fields = {outcome.field: blob}
+                    if entry.label >= 0:
+                        fields["cls"] = b"%d" % entry.label
+                    writer.write(Record(entry.key, fields, entry.path))
+                bar.advance()
+            if report.kept == 0:
+                raise self._nothing("no image could be used")
+        report.bytes_out = writer.bytes_out
+        self._warn_lossy()
+
+    def _keeps(self, path: str, outcome: Any, chatter: str) -> bool:
+        """Note what became of one file; whether there is a record to write."""
+        report = self._report
+        if outcome.reason:
+            said = f" ({chatter})" if chatter else ""
+            report.rejected.append(Note(path, outcome.reason + said))
+            return False
+        report.kept += 1
+        report.bytes_in += outcome.bytes_in
+        report.engine = outcome.engine or report.engine
+        if outcome.became_lossy:
+            self._became_lossy[outcome.became_lossy] += 1
+        report.warnings += [Note(path, words) for words in outcome.warnings]
+        if chatter:
+            report.warnings.append(Note(path, f"the decoder says: {chatter}"))
+        return True
+
+    def _warn_lossy(self) -> None:
+        if not self._became_lossy:
+            return
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._became_lossy.items()))
+        total = sum(self._became_lossy.values())
+        self._report.warnings.append(
+            Note(".", f"{total:,} lossless files ({kinds}) were encoded with loss; --encode png or keep loses nothing")
+        )
+
+    def _nothing(self, what: str) -> ConvertError:
+        rejected = self._report.rejected
+        words = f"{self._src}: {what}, so nothing was written"
+        if rejected:
+            named = "; ".join(f"{note.path}: {note.reason}" for note in rejected[:_SHOWN])
+            more = f"; and {len(rejected) - _SHOWN:,} more" if len(rejected) > _SHOWN else ""
+            words += f". Rejected: {named}{more}"
+        elif self._report.ignored:
+            words += f" ({len(self._report.ignored):,} files there are no images)"
+        return ConvertError(words)
+
+
+def _notes(found: Iterable[tuple[str, str]]) -> list[Note]:
+    return [Note(path, reason) for path, reason in found]
+
+
+def _check_apart(src: str, dst: str, report: str | None) -> None:
+    """Refuse places that would change the source, or the data set after it was written.
+
+    Raises:
+        OptionError: names the two places.
+    """
+    source, target = os.path.realpath(src), os.path.realpath(dst)
+    if source == target:
+        raise OptionError(f"SRC and DST are the same place, {src!r}; name another DST")
+    if _inside(target, source):
+        raise OptionError(f"DST {dst!r} lies inside SRC {src!r}, which is never changed; name a place outside")
+    if _inside(source, target):
+        raise OptionError(f"SRC {src!r} lies inside DST {dst!r}, which would replace it; name another DST")
+    if report is None:
+        return
+    place = os.path.realpath(report)
+    for name, folder in (("SRC", source), ("DST", target)):
+        if place == folder or _inside(place, folder):
+            raise OptionError(f"report {report!r} lies inside {name}; name a place outside")
+    check_place(report)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)

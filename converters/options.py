@@ -1,0 +1,143 @@
+"""Options: what `convert` was asked for, checked once and frozen.
+
+In: the arguments of `fastdata.convert`. Out: `RecodeOptions` (what the workers need) inside `ConvertOptions`.
+Promise: whoever holds one need not check it again; `manifest()` holds only what determines the bytes written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fastdata.converters.geometry import RESIZE_MODES
+from fastdata.errors import OptionError
+
+# What is asked for -> the record's field; None: decided file by file.
+ENCODINGS: dict[str, str | None] = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None}
+ALPHA_RULES = ("white", "black", "drop")
+CLASS_ORDERS = ("plain", "natural")
+# JPEG stores sides in 16 bits; libjpeg stops a little earlier, and no canvas is wanted beyond it.
+MAX_SIDE = 65_500
+# Pillow's own limit for refusing decompression bombs (twice its warning limit): the same as in fastdata.codec.decode,
+# repeated here because that module needs OpenCV and the parent process does not.
+DEFAULT_MAX_PIXELS = 178_956_970
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+          "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+          "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RecodeOptions:
+    """What turns one file's bytes into one record's picture."""
+
+    resize: int | None = None
+    resize_mode: str = "shorter"
+    upscale: bool = False
+    pad_color: tuple[int, int, int] = (0, 0, 0)
+    encode: str = "jpeg"
+    quality: int = 90
+    alpha: str = "white"
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    keep_damaged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resize is not None:
+            _check_int("resize", self.resize, 1, MAX_SIDE)
+        _check_choice("resize_mode", self.resize_mode, RESIZE_MODES)
+        _check_flag("upscale", self.upscale)
+        _check_color(self.pad_color)
+        _check_choice("encode", self.encode, tuple(ENCODINGS))
+        _check_int("quality", self.quality, 1, 100)
+        _check_choice("alpha", self.alpha, ALPHA_RULES)
+        _check_int("max_pixels", self.max_pixels, 1, None)
+        _check_flag("keep_damaged", self.keep_damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """Everything else that was asked for, besides the two places."""
+
+    recode: RecodeOptions = field(default_factory=RecodeOptions)
+    format: str | None = None
+    class_order: str = "plain"
+    shuffle: bool = False
+    seed: int = 0
+    shard_size: int = 256_000_000
+    workers: int | None = None
+    overwrite: bool = False
+    report: str | None = None
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        _check_choice("class_order", self.class_order, CLASS_ORDERS)
+        _check_flag("shuffle", self.shuffle)
+        # The seed is hashed as an unsigned 64-bit number.
+        _check_int("seed", self.seed, 0, 2**64 - 1)
+        _check_int("shard_size", self.shard_size, 1, None)
+        if self.workers is not None:
+            _check_int("workers", self.workers, 1, None)
+        _check_flag("overwrite", self.overwrite)
+
+    def manifest(self, format_name: str) -> dict[str, Any]:
+        """What determines the bytes that are written; no paths, no number of workers."""
+        values: dict[str, Any] = asdict(self.recode)
+        values["pad_color"] = list(self.recode.pad_color)
+        values |= {"class_order": self.class_order, "shuffle": self.shuffle, "seed": self.seed}
+        if format_name == "tar":
+            values["shard_size"] = self.shard_size
+        return values
+
+
+def parse_size(value: int | str, name: str = "shard_size") -> int:
+    """A number of bytes: an int, or a text such as "256MB", "1.5 GB" or "64MiB".
+
+    Raises:
+        OptionError: it is neither, or not positive.
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
+        if match is None or match[2].lower() not in _UNITS:
+            raise OptionError(f'{name} must be a size such as "256MB", "1GB" or "64MiB", not {value!r}')
+        value = int(float(match[1]) * _UNITS[match[2].lower()])
+    _check_int(name, value, 1, None)
+    return value
+
+
+def parse_color(value: Sequence[int] | str, name: str = "pad_color") -> tuple[int, int, int]:
+    """Red, green and blue: three numbers, or a text such as "0,0,0".
+
+    Raises:
+        OptionError: anything but three numbers from 0 to 255.
+    """
+    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value
+    try:
+        red, green, blue = (int(part) for part in parts)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{name} must be three numbers from 0 to 255 (red,green,blue), not {value!r}") from error
+    _check_color((red, green, blue), name)
+    return red, green, blue
+
+
+def _check_color(value: tuple[int, int, int], name: str = "pad_color") -> None:
+    if len(value) != 3 or not all(0 <= part <= 255 for part in value):
+        raise OptionError(f"{name} must be three numbers from 0 to 255 (red,green,blue), not {value!r}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name} must be one of {', '.join(choices)}; not {value!r}")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} must be True or False, not {value!r}")
+
+
+def _check_int(name: str, value: object, low: int, high: int | None) -> None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
+    if not fits:
+        wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r}")

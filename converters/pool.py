@@ -1,0 +1,219 @@
+"""Pool: a function over many items on several processes. Items flow in, answers flow out in the order of the items.
+
+Promises: the order never depends on the number of workers; memory is bounded (a window of answers that came early, in
+number and bytes); workers start fresh and light (never the user's main module, never a fork); they end with the pool
+or with the parent, whatever ends that; a worker that dies is an error at once that says how and over which items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from fastdata.converters.process import WorkerProcess
+from fastdata.converters.worker import Answer, Bug
+from fastdata.errors import ConvertError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Items to a message: 8 share the cost of a message (trials: 8 us a record), and a slow one delays few others.
+CHUNK = 8
+# Lists of items that a worker may hold: one at work and one waiting, so that it never idles for the parent.
+_AHEAD = 2
+# Answers that may be out of order, in number (per worker) and in bytes (altogether): a slow picture is overtaken by
+# many small ones before anybody waits, and a hundred large ones do not pile up.
+_WINDOW_ITEMS = 256
+_WINDOW_BYTES = 128 << 20
+# Names of items in an error.
+_SHOWN = 8
+
+
+def available_cpus() -> int:
+    """The cores this process may use: its affinity, and the share that a container grants it."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+        quota, period = file.read().split()
+        if quota != "max":
+            count = min(count, math.ceil(int(quota) / int(period)))
+    return max(1, count)
+
+
+class Pool:
+    """Worker processes that each call `target(*arguments)` once and then its result on every item.
+
+    Args:
+        workers: how many processes at most.
+        target: "module:name" of what makes the function; the function returns (value, bytes).
+        arguments: picklable values for it.
+    """
+
+    def __init__(self, workers: int, target: str, arguments: Sequence[Any] = ()) -> None:
+        self._limit = workers
+        self._call = (target, tuple(arguments))
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(kill=kind is not None)
+
+    @property
+    def size(self) -> int:
+        """How many processes were started."""
+        return len(self._workers)
+
+    def start(self, count: int) -> None:
+        """Have at least `count` processes, or as many as allowed. They get ready while the caller does other things."""
+        while len(self._workers) < min(count, self._limit):
+            self._workers.append(_Worker(self._call))
+
+    def close(self, *, kill: bool = False) -> None:
+        """End every process and wait for it. `kill`: at once; they hold nothing that could be lost."""
+        for worker in self._workers:
+            worker.finish(kill)
+        for worker in self._workers:
+            worker.process.join()
+        self._workers.clear()
+
+    def map(self, items: Iterable[Any], *, chunk: int = CHUNK) -> Iterator[Answer]:
+        """(value, bytes, chatter) for every item, in order.
+
+        Raises:
+            ConvertError: a worker died, or its function raised.
+        """
+        self.start(1)
+        window = _Window(self._workers)
+        source = iter(items)
+        limit = _WINDOW_ITEMS * len(self._workers)
+        more = True
+        while True:
+            while more and window.held < _WINDOW_BYTES and window.open < limit and (idle := _idle(self._workers, chunk)):
+                if not (batch := list(islice(source, chunk))):
+                    more = False
+                    for worker in self._workers:
+                        worker.send_end()
+                    break
+                window.dispatch(idle, batch)
+            yield from window.ready()
+            if window.open == 0:
+                if not more:
+                    return
+                continue
+            window.receive(only_next=window.held >= _WINDOW_BYTES)
+
+
+class _Window:
+    """The items that are under way: who has which, and the answers that came before their turn."""
+
+    def __init__(self, workers: Sequence[_Worker]) -> None:
+        self._workers = workers
+        self._sent = 0
+        self._next = 0
+        self._early: dict[int, Answer] = {}
+        self.held = 0
+
+    @property
+    def open(self) -> int:
+        """Items given out and not yet yielded."""
+        return self._sent - self._next
+
+    def dispatch(self, worker: _Worker, batch: list[Any]) -> None:
+        worker.send(batch, self._sent)
+        self._sent += len(batch)
+
+    def ready(self) -> Iterator[Answer]:
+        """The answers whose turn has come."""
+        while (answer := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            self.held -= len(answer[1])
+            yield answer
+
+    def receive(self, *, only_next: bool) -> None:
+        """Wait for a message and keep its answers.
+
+        `only_next`: listen only to the worker that has the next item. It answers in order, so its next answer *is* the
+        next item; the others wait in their sends meanwhile, and the window stops growing.
+        """
+        busy = [worker for worker in self._workers if worker.pending]
+        if only_next:
+            busy = [worker for worker in busy if worker.pending[0][0] == self._next]
+        by_connection = {worker.process.connection: worker for worker in busy}
+        for connection in wait(list(by_connection)):
+            for number, answer in by_connection[connection].receive():
+                self._early[number] = answer
+                self.held += len(answer[1])
+
+
+class _Worker:
+    """A process and the items that it has not answered yet, oldest first."""
+
+    def __init__(self, call: tuple[str, tuple[Any, ...]]) -> None:
+        self.process = WorkerProcess()
+        self.pending: deque[tuple[int, Any]] = deque()
+        self._ended = False
+        self._tell(call)
+
+    def send(self, batch: list[Any], first: int) -> None:
+        self.pending.extend(enumerate(batch, first))
+        self._tell(batch)
+
+    def send_end(self) -> None:
+        """No items will follow: it ends by itself after the last one."""
+        if not self._ended:
+            self._ended = True
+            self._tell(None)
+
+    def receive(self) -> list[tuple[int, Answer]]:
+        """The next message: answers with the numbers of their items.
+
+        Raises:
+            ConvertError: the process died, or its function raised.
+        """
+        try:
+            message = pickle.loads(self.process.connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise self._death() from error
+        if isinstance(message, Bug):
+            raise ConvertError(
+                f"{message.item}: unexpected {message.error}\n(this is a fault of fastdata; please report it with "
+                f"the lines below)\n{message.trace.rstrip()}"
+            )
+        return [(self.pending.popleft()[0], answer) for answer in message]
+
+    def finish(self, kill: bool) -> None:
+        if kill:
+            self.process.kill()
+            return
+        with contextlib.suppress(ConvertError):
+            self.send_end()
+
+    def _tell(self, message: object) -> None:
+        try:
+            self.process.connection.send(message)
+        except OSError as error:
+            raise self._death() from error
+
+    def _death(self) -> ConvertError:
+        how, said = self.process.autopsy()
+        names = ", ".join(str(item) for _, item in islice(self.pending, _SHOWN))
+        what = f" while it had {names}" if names else " as it started"
+        return ConvertError(f"a conversion worker {how}{what}. Nothing was written.{said}")
+
+
+def _idle(workers: Sequence[_Worker], chunk: int) -> _Worker | None:
+    """The worker with the least to do, if any could take more."""
+    worker = min(workers, key=lambda each: len(each.pending))
+    return worker if len(worker.pending) <= (_AHEAD - 1) * chunk else None

@@ -1,0 +1,150 @@
+"""WorkerProcess: one fresh Python process at the other end of a connection.
+
+It is `python -c` with one inherited descriptor (public API only), in a session of its own, so that Ctrl-C on the
+terminal reaches the parent alone. Its stdout and stderr go to an anonymous file that both ends hold. Where descriptors
+cannot be inherited so (Windows), multiprocessing's spawn does the same with a little more weight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from typing import Any
+
+# One thread in every library that would start a pool of its own: the processes are the parallelism.
+_SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# How long an ended process may take to be gone before it is killed. Its work is done by then.
+_GRACE_SECONDS = 5.0
+# The end of what a dead worker wrote: its stack, or its last words.
+_TAIL = 4000
+# Lists of file names wait in the socket while a worker is busy: some systems give it only 8 kB by default.
+_SOCKET_BYTES = 256 << 10
+
+
+class WorkerProcess:
+    """A process that runs `fastdata.converters.worker`.
+
+    Attributes:
+        connection: the parent's end.
+    """
+
+    def __init__(self) -> None:
+        self._log = _anonymous_file()
+        try:
+            self.connection, self._process = _start_spawned() if os.name == "nt" else _start(self._log)
+        except BaseException:
+            os.close(self._log)
+            raise
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    def kill(self) -> None:
+        """End it at once; `join` follows."""
+        self._process.kill()
+
+    def join(self) -> None:
+        """Wait until it is gone and give everything back."""
+        try:
+            _wait(self._process)
+        finally:
+            self.connection.close()
+            with contextlib.suppress(OSError):
+                os.close(self._log)
+
+    def autopsy(self) -> tuple[str, str]:
+        """How it died, and its last words on lines of their own ("" if it left none)."""
+        code = _wait(self._process)
+        how = _describe(code)
+        size = os.fstat(self._log).st_size
+        with contextlib.suppress(OSError):
+            words = os.pread(self._log, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace").strip()
+            return how, f"\nIts last words:\n{words}" if words else ""
+        return how, ""
+
+
+def _start(log: int) -> tuple[Any, Any]:
+    import socket
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+        # sys.path is set before anything is imported: the same packages as the parent's, and no file of the working
+        # directory in the place of a library.
+        code = "import sys; sys.path[:] = sys.argv[2:]; from fastdata.converters.worker import run; run(int(sys.argv[1]))"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(theirs.fileno()), *_search_path()],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
+            env={**os.environ, **{name: "1" for name in _SINGLE if name not in os.environ}},
+        )  # fmt: skip
+        return Connection(ours.detach()), process
+
+
+def _start_spawned() -> tuple[Any, Any]:
+    import multiprocessing
+
+    from fastdata.converters.worker import serve
+
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _search_path() -> list[str]:
+    """The parent's `sys.path` as absolute folders, with the one that holds this package."""
+    import fastdata
+
+    home = os.path.dirname(os.path.dirname(os.path.abspath(fastdata.__file__)))
+    paths = [os.path.abspath(entry) for entry in sys.path]
+    return paths if home in paths else [*paths, home]
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fastdata-worker-log")
+    handle, path = tempfile.mkstemp(prefix="fastdata-worker-log")
+    with contextlib.suppress(OSError):  # Windows keeps it until it is closed
+        os.unlink(path)
+    return handle
+
+
+def _wait(process: Any) -> int:
+    """The exit code, after killing a process that ought to be gone by now."""
+    if isinstance(process, subprocess.Popen):
+        try:
+            return process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+    process.join(_GRACE_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    code: int = process.exitcode
+    return code
+
+
+def _describe(code: int) -> str:
+    """An exit code in words.
+
+    >>> _describe(3), _describe(-11)
+    ('ended with exit code 3', 'was ended by signal SIGSEGV')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    hint = " (often: the machine ran out of memory; try fewer --workers)" if name == "SIGKILL" else ""
+    return f"was ended by signal {name}{hint}"

@@ -1,0 +1,146 @@
+"""ConvertReport: what became of every file, as a value and as strict JSON.
+
+Promises: every file that is not hidden is counted once (kept, rejected or ignored); the JSON is pure ASCII without lone
+surrogates, whatever the names; the file is written beside its place and renamed, so that it is whole or absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fastdata.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A path (below the converted folder) and what there is to say about it. `note["path"]` works as in the JSON."""
+
+    path: str
+    reason: str
+
+    def __getitem__(self, name: str) -> str:
+        if name not in ("path", "reason"):
+            raise KeyError(name)
+        value: str = getattr(self, name)
+        return value
+
+
+@dataclass(slots=True)
+class ConvertReport:
+    """What became of every file; the attributes are the names in the JSON.
+
+    Attributes:
+        kept: the number of records written; 0 where nothing was.
+        rejected: files whose content or ending says image, and that gave none; with the reason.
+        ignored: files that are no images; with the reason.
+        warnings: what is worth knowing about files that were kept, about classes, about the whole (path ".").
+        seconds: from call to return.
+        bytes_in: the size of the files that were kept.
+        bytes_out: the size of the data set on disk.
+        classes: class names by number.
+        format: "lmdb", "hdf5" or "tar".
+        engine: what resized, with its version; "" where nothing was resized.
+        workers: the number of worker processes.
+        options: the options that determine the bytes, as in the manifest.
+        error: why nothing was written; "" where it was.
+    """
+
+    kept: int = 0
+    rejected: list[Note] = field(default_factory=list)
+    ignored: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    classes: list[str] = field(default_factory=list)
+    format: str = ""
+    engine: str = ""
+    workers: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    def to_json(self) -> bytes:
+        """The report as JSON.
+
+        Bytes of names that are not UTF-8 appear as a backslash, x and two hex digits: a lone surrogate, as Python's
+        file names have them, is what strict parsers refuse.
+        """
+        value = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n"
+
+
+def printable(text: str) -> str:
+    r"""Text that any UTF-8 stream takes: bytes that were not UTF-8 become a backslash and their hex digits.
+
+    >>> printable("caf\udce9.jpg")
+    'caf\\xe9.jpg'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") if _escaped(text) else text
+
+
+def _escaped(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Note):
+        return {"path": printable(value.path), "reason": printable(value.reason)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_plain(name): _plain(item) for name, item in value.items()}
+    return value
+
+
+def check_place(path: str) -> None:
+    """Refuse, before the work begins, a report that could not be written after it.
+
+    Raises:
+        OptionError: it is a folder, or would lie in one that does not exist or cannot be written.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise OptionError(f"report {path!r} is a folder; name a file such as {os.path.join(path, 'report.json')!r}")
+    if not os.path.isdir(folder):
+        raise OptionError(f"report {path!r}: there is no folder {folder!r}; make it first, or choose another place")
+    if not os.access(folder, os.W_OK):
+        raise OptionError(f"report {path!r}: the folder {folder!r} cannot be written; choose another place")
+
+
+def write_report(report: ConvertReport, path: str) -> None:
+    """Write the report beside its place and rename it there: whole, or absent.
+
+    Raises:
+        OSError: it could not be written; nothing is left.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    handle, beside = tempfile.mkstemp(prefix=".fastdata-report-", dir=folder)
+    try:
+        with open(handle, "wb") as file:
+            file.write(report.to_json())
+            # as if it had been made by open(): mkstemp's 0600 would keep colleagues out
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+        os.replace(beside, os.path.join(folder, name))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

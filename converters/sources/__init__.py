@@ -1,0 +1,1 @@
+"""Sources: each turns a place into `ImageRef`s, with nothing read yet."""

@@ -1,0 +1,76 @@
+"""What the pool's tests have its workers call: small, and imported by them, so it needs next to nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Function = Callable[[Any], tuple[object, bytes]]
+
+
+def echo() -> Function:
+    return lambda item: (item, b"")
+
+
+def sized() -> Function:
+    """Answers with as many bytes as the item says."""
+    return lambda item: (item, bytes(item))
+
+
+def gated(folder: str) -> Function:
+    """An item that names a file waits until that file exists; others answer at once."""
+
+    def call(item: Any) -> tuple[object, bytes]:
+        if isinstance(item, str):
+            while not os.path.exists(os.path.join(folder, item)):
+                time.sleep(0.005)
+        return item, b"."
+
+    return call
+
+
+def lame() -> Function:
+    """Items are ways to fail."""
+
+    def call(item: Any) -> tuple[object, bytes]:
+        if item == "raise":
+            raise ZeroDivisionError("no such picture")
+        if item == "exit":
+            os._exit(7)
+        if item == "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if item == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if item == "talk":
+            os.write(2, b"[ WARN:0@1.234] global a.cpp:12 read bad data\n[ WARN:0@1.235] global a.cpp:12 read bad data\n")
+            os.write(1, b"and more\n")
+        return item, b""
+
+    return call
+
+
+def surroundings() -> Function:
+    """Answers with what the worker's process looks like."""
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    return lambda item: ({"pid": os.getpid(), "modules": modules, "session": os.getsid(0), "path": sys.path}, b"")
+
+
+def busy(folder: str) -> Function:
+    """Writes its process id to `folder`/pid-N and never answers, busy in Python as a decoder is in C."""
+
+    def call(item: Any) -> tuple[object, bytes]:
+        with open(os.path.join(folder, f"pid-{os.getpid()}.part"), "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
+        os.rename(file.name, file.name.removesuffix(".part"))
+        while True:
+            signal.sigtimedwait([], 1)
+
+    return call
+
+
+def unloadable() -> Function:
+    raise RuntimeError("this library is broken")
