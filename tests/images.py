@@ -133,8 +133,8 @@ def cmyk_jpeg(rgb: RGB, *, ycck: bool = False, adobe: bool = True) -> bytes:
     """A four-colour JPEG of a picture, as print programs write them."""
     inks = np.dstack([255 - rgb, np.full(rgb.shape[:2], 40, np.uint8)])
     inks[..., :3] = np.clip((inks[..., :3].astype(int) * 255 - 40 * 255) // (255 - 40), 0, 255)
-    if ycck:  # the stored samples are inverted inks, so it is the inverse that becomes YCC
-        ycc = np.asarray(Image.fromarray(255 - inks[..., :3]).convert("YCbCr"))
+    if ycck:  # Pillow stores inverted samples; inverted once more here, those of the file are the inks as YCC
+        ycc = np.asarray(Image.fromarray(inks[..., :3]).convert("YCbCr"))
         inks = np.dstack([255 - ycc, inks[..., 3]])
     data = saved(Image.fromarray(inks, "CMYK"), "jpeg", quality=95, subsampling=0)
     if ycck:
@@ -230,7 +230,7 @@ def _plain(rgb: RGB) -> dict[str, tuple[bytes, RGB | None]]:
         "restart.jpg": (jpeg(rgb, restart_marker_blocks=2), rgb),
         "trailing.jpg": (jpeg(rgb) + b"\0motion photo or other rubbish" * 40, rgb),
         "cmyk.jpg": (cmyk_jpeg(rgb), rgb), "ycck.jpg": (cmyk_jpeg(rgb, ycck=True), rgb),
-        "cmyk-bare.jpg": (cmyk_jpeg(rgb, adobe=False), None),
+        "cmyk-bare.jpg": (cmyk_jpeg(rgb, adobe=False), rgb),
         "plain.png": (png(rgb), rgb), "gray.png": (png(gray), _three(gray)),
         "palette.png": (saved(palette, "png"), flat), "bit.png": (saved(one, "png"), bits),
         "animated.png": (saved(rgb, "png", **more), rgb),

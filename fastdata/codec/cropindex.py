@@ -1,0 +1,277 @@
+"""The crop index: cut the part of a JPEG that covers a box, so that only that part is decoded.
+
+A JPEG with restart markers every few MCUs falls into intervals that decode on their own. Those that cover a box, with
+the frame header's size patched and the markers numbered anew, are a small JPEG of their own. With a margin of one
+pixel (`scale` pixels when decoded at 1/scale) and more than 4 * scale pixels of width, its pixels inside the box are
+bit for bit those of the whole picture: chroma upsampling reaches over one pixel, and libjpeg does it another way when
+a picture is very narrow.
+
+`embed` puts the lengths of the intervals into an APP9 segment right behind SOI, which every other program skips:
+
+    FF D8                SOI
+    FF E9, length u16    APP9 (big-endian length, as JPEG has it)
+    "FDCROP" 00          identifier
+    01                   version u8
+    scan u32             from the end of this segment to the first byte of entropy-coded data
+    crc u32              CRC-32 of `scan` and `lengths`
+    lengths u16 ...      bytes of each interval with the marker that ends it (RSTn, the last one EOI)
+
+Numbers behind the identifier are little-endian. Nothing else is stored: size, sampling and interval are read from the
+JPEG's own header, so there is less that could lie. An index is checked in full before it is used; JPEGs with restart
+markers and no (valid) index are scanned for them.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Box = tuple[int, int, int, int]
+
+IDENTIFIER = b"FDCROP\0"
+VERSION = 1
+_HEAD = struct.Struct("<7sBII")  # identifier, version, scan, crc
+_SEGMENT_AT = 6  # behind SOI, the marker and the length
+# A segment holds 65,533 bytes behind its length, so this many lengths; `restart_interval` keeps below it.
+MAX_INTERVALS = (65533 - _HEAD.size) // 2
+_NUMBERS = (0xD0 + (np.arange(MAX_INTERVALS + 1) & 7)).astype(np.uint8)
+
+
+def restart_interval(width: int, height: int, mcu: tuple[int, int] = (16, 16)) -> int:
+    """The restart interval, in MCUs, to encode a picture with: a divisor of the row's MCU count.
+
+    The largest one that is at most 4, or an eighth of the row where that is more: measured to cut best for its bytes.
+    Rows with a prime count get 1, which costs bytes and no speed. Doubled until the index fits one segment.
+    """
+    row, rows = -(-width // mcu[0]), -(-height // mcu[1])
+    best = max(d for d in range(1, max(4, row // 8) + 1) if row % d == 0)
+    while (row // best) * rows > MAX_INTERVALS and best < row:
+        best = min(d for d in range(best + 1, row + 1) if row % d == 0)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a cuttable JPEG says.
+
+    Attributes:
+        width, height: in pixels, as stored.
+        across: the pixels that one interval covers in a row (the whole row where intervals are rows).
+        down: the pixel rows that one row of intervals covers.
+        columns, rows: the grid of intervals.
+        head: SOI and the segments that a cut keeps, up to the entropy-coded data.
+        size_at: where height and width stand in `head`.
+    """
+
+    width: int
+    height: int
+    across: int
+    down: int
+    columns: int
+    rows: int
+    head: bytes
+    size_at: int
+
+
+@lru_cache(maxsize=4096)  # pictures of equal size and quality share their header; 4,096 of them take some 3 MB
+def parse_header(segments: bytes) -> Header | None:
+    """Read the segments between SOI (or the index) and the entropy-coded data; None where they cannot be cut.
+
+    Cuttable are baseline and extended sequential Huffman JPEGs of 8 bits in one scan, whose restart interval divides
+    the MCU row or is whole rows.
+    """
+    place, kept, size_at, interval, frame = 0, [b"\xff\xd8"], 0, 0, b""
+    while place + 4 <= len(segments):
+        if segments[place] != 0xFF:
+            return None
+        kind, length = segments[place + 1], int.from_bytes(segments[place + 2 : place + 4], "big")
+        if kind == 0xFF:  # a fill byte
+            place += 1
+            continue
+        body, end = segments[place + 4 : place + 2 + length], place + 2 + length
+        if length < 2 or end > len(segments):
+            return None
+        if kind in (0xC0, 0xC1):
+            if frame or len(body) < 9 or len(body) != 6 + 3 * body[5] or body[0] != 8:
+                return None
+            frame, size_at = body, sum(map(len, kept)) + 5
+        elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8):
+            return None  # progressive, lossless, arithmetic
+        elif kind == 0xDD and len(body) == 2:
+            interval = int.from_bytes(body, "big")
+        if not 0xE1 <= kind <= 0xEF and kind != 0xFE or kind == 0xEE:
+            kept.append(segments[place:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
+        place = end
+        if kind == 0xDA:
+            whole = end == len(segments) and frame and interval and len(body) == 4 + 2 * body[0] and body[0] == frame[5]
+            return _grid(frame, interval, b"".join(kept), size_at) if whole else None
+    return None
+
+
+def _grid(frame: bytes, interval: int, head: bytes, size_at: int) -> Header | None:
+    height, width, components = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big"), frame[5]
+    factors = [(frame[7 + 3 * c] >> 4, frame[7 + 3 * c] & 15) for c in range(components)]
+    if not width or not height or any(not 1 <= f <= 4 for pair in factors for f in pair):
+        return None
+    # One component alone is coded block by block, whatever its sampling factors say.
+    across, down = (8, 8) if components == 1 else (8 * max(h for h, _ in factors), 8 * max(v for _, v in factors))
+    row, rows = -(-width // across), -(-height // down)
+    if row % interval == 0:
+        return Header(width, height, across * interval, down, row // interval, rows, head, size_at)
+    if interval % row == 0:
+        bands = interval // row
+        return Header(width, height, across * row, down * bands, 1, -(-rows // bands), head, size_at)
+    return None
+
+
+def embed(jpeg: bytes) -> bytes:
+    """The JPEG with its crop index; unchanged where it has one, cannot be cut, or the index would not fit."""
+    header_end = _scan_start(jpeg)
+    if header_end is None or jpeg[2:4] == b"\xff\xe9":
+        return jpeg
+    header = parse_header(jpeg[2:header_end])
+    bounds = None if header is None else _scanned(np.frombuffer(jpeg, np.uint8), header_end, header)
+    if bounds is None:
+        return jpeg
+    lengths = np.diff(bounds)
+    if len(lengths) > MAX_INTERVALS or lengths.max() > 65535:
+        return jpeg
+    blob = lengths.astype("<u2").tobytes()
+    scan = header_end - 2
+    crc = zlib.crc32(blob, zlib.crc32(scan.to_bytes(4, "little")))
+    segment = _HEAD.pack(IDENTIFIER, VERSION, scan, crc) + blob
+    return b"\xff\xd8\xff\xe9" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
+
+
+@dataclass(frozen=True, slots=True)
+class Cuttable:
+    """A JPEG whose intervals are known: interval k is the bytes `bounds[k]` .. `bounds[k + 1]`."""
+
+    jpeg: memoryview
+    header: Header
+    bounds: NDArray[np.int64]
+
+
+def load(jpeg: bytes | bytearray | memoryview) -> Cuttable | None:
+    """Find the intervals of a JPEG, by its index or by scanning; None where it must be decoded whole."""
+    view = memoryview(jpeg)
+    data = np.frombuffer(view, np.uint8)
+    indexed = _indexed(view, data)
+    if indexed is not None:
+        return indexed
+    start = _scan_start(view)
+    if start is None:
+        return None
+    header = parse_header(bytes(view[2:start]))
+    bounds = None if header is None else _scanned(data, start, header)
+    return None if header is None or bounds is None else Cuttable(view, header, bounds)
+
+
+def _indexed(view: memoryview, data: NDArray[np.uint8]) -> Cuttable | None:
+    if view[2:4] != b"\xff\xe9" or len(view) < _SEGMENT_AT + _HEAD.size:
+        return None
+    identifier, version, scan, crc = _HEAD.unpack_from(view, _SEGMENT_AT)
+    end = 4 + int.from_bytes(view[4:6], "big")
+    blob, start = view[_SEGMENT_AT + _HEAD.size : end], end + scan
+    if identifier != IDENTIFIER or version != VERSION or start > len(view) or len(blob) & 1:
+        return None
+    if zlib.crc32(blob, zlib.crc32(view[_SEGMENT_AT + 8 : _SEGMENT_AT + 12])) != crc:
+        return None
+    header = parse_header(bytes(view[end:start]))
+    if header is None or len(blob) != 2 * header.columns * header.rows:
+        return None
+    bounds = np.empty(len(blob) // 2 + 1, np.int64)
+    bounds[0] = start
+    np.frombuffer(blob, "<u2").cumsum(out=bounds[1:])
+    bounds[1:] += start
+    return Cuttable(view, header, bounds) if _right(data, bounds[1:]) else None
+
+
+def _right(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> bool:
+    """Does every interval end in the marker that belongs there? Lengths of 0 or 1 cannot."""
+    last = int(ends[-1])
+    if last > len(data) or data[last - 1] != 0xD9 or data[last - 2] != 0xFF:
+        return False
+    inner = ends[:-1]
+    return bool((data[inner - 1] == _NUMBERS[: len(inner)]).all() and (data[inner - 2] == 0xFF).all())
+
+
+def _scan_start(jpeg: bytes | memoryview) -> int | None:
+    """Where the entropy-coded data begin, by walking the segments."""
+    if jpeg[:2] != b"\xff\xd8":
+        return None
+    place, length = 2, len(jpeg)
+    while place + 4 <= length and jpeg[place] == 0xFF:
+        kind = jpeg[place + 1]
+        if kind == 0xFF:
+            place += 1
+            continue
+        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")
+        if kind == 0xDA:
+            return place if place <= length else None
+    return None
+
+
+def _scanned(data: NDArray[np.uint8], start: int, header: Header) -> NDArray[np.int64] | None:
+    """The bounds of the intervals, found by their markers; None unless all are there, in order, up to EOI."""
+    body = data[start:]
+    places = np.flatnonzero(body[:-1] == 0xFF)
+    kinds = body[places + 1]
+    places = places[(kinds & 0xF0) == 0xD0]  # RST0..7, SOI, EOI, SOS ...
+    kinds = body[places + 1]
+    count = header.columns * header.rows
+    if count > MAX_INTERVALS or len(kinds) < count or kinds[count - 1] != 0xD9:
+        return None
+    if not (kinds[: count - 1] == _NUMBERS[: count - 1]).all():
+        return None
+    return np.concatenate(([start], places[:count] + (start + 2)))
+
+
+def cut(jpeg: bytes | bytearray | memoryview, box: Box, *, scale: int = 1) -> tuple[bytes | bytearray | memoryview, tuple[int, int]]:
+    """The smallest JPEG that covers a box and decodes to the same pixels there.
+
+    Args:
+        jpeg: the whole JPEG, any bytes-like.
+        box: (x0, y0, x1, y1), half-open, in stored coordinates (before any EXIF orientation), inside the picture.
+        scale: the cut will be decoded at 1/scale (1, 2, 4 or 8).
+
+    Returns:
+        The small JPEG, without EXIF, ICC or index; and (x, y), where its upper left corner lies in the whole picture.
+        `jpeg` itself and (0, 0) where it cannot be cut or the box needs all of it.
+    """
+    found = load(jpeg)
+    return (jpeg, (0, 0)) if found is None else cut_loaded(found, box, scale)
+
+
+def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[bytes | bytearray | memoryview, tuple[int, int]]:
+    """`cut` for a JPEG whose intervals are known already."""
+    header = found.header
+    across, down, columns = header.across, header.down, header.columns
+    c0, c1 = max(box[0] - scale, 0) // across, min(-(-(box[2] + scale) // across), columns)
+    r0, r1 = max(box[1] - scale, 0) // down, min(-(-(box[3] + scale) // down), header.rows)
+    while min(c1 * across, header.width) - c0 * across <= 4 * scale and (c0 or c1 < columns):
+        c0, c1 = (c0 - 1, c1) if c0 else (c0, c1 + 1)
+    if c1 - c0 == columns and r1 - r0 == header.rows:
+        return found.jpeg, (0, 0)
+    x, y = c0 * across, r0 * down
+    out = bytearray(header.head)
+    height, width = min(r1 * down, header.height) - y, min(c1 * across, header.width) - x
+    out[header.size_at : header.size_at + 4] = struct.pack(">HH", height, width)
+    spans = found.bounds[r0 * columns : r1 * columns + 1]
+    firsts, lasts = spans[c0:-1:columns], spans[c1::columns]
+    jpeg = found.jpeg
+    rows = [jpeg[a:b] for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+    # Interval k of the cut ends in marker k: move each end by as much as its row was moved.
+    moved = (lasts - firsts).cumsum()
+    moved += len(out) - 1 - lasts
+    marks = (spans[1:].reshape(-1, columns)[:, c0:c1] + moved[:, None]).ravel()
+    out += b"".join(rows)
+    data = np.frombuffer(out, np.uint8)
+    data[marks] = _NUMBERS[: len(marks)]
+    data[-1] = 0xD9
+    return out, (x, y)

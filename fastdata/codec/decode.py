@@ -1,0 +1,181 @@
+"""Bytes to RGB: the one place where pictures are decoded, for conversion, readers and training alike.
+
+Flows in: a file's bytes and a few rules. Flows out: the upright picture of the first frame as H x W x 3 uint8 RGB,
+contiguous, writable and owned by the caller. One rule each:
+
+- The content decides which decoder is used, never a name. OpenCV decodes JPEG, and PNG, WebP, AVIF, BMP and Netpbm in
+  the forms that it gets right; Pillow decodes the rest (`_opencv_reads` is the whole rule), and whatever OpenCV refuses.
+- The size is held against `max_pixels` before anything is decoded.
+- The orientation is read by `probe`, from EXIF or from AVIF's properties, and applied here, once.
+- Gray and palette become RGB, CMYK and YCCK by the simple formula that Pillow has; 16 bits keep their upper eight.
+- Transparency is laid over white or black, or dropped.
+- Data that end early are refused, or filled up where `keep_damaged` is set.
+
+Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg itself writes
+to stderr when it repairs damaged data; whoever wants that as a warning reads the descriptor.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.codec import fallback
+from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, eight_bits, three
+from fastdata.codec.headers import png
+from fastdata.codec.headers.simple import npy_layout
+from fastdata.codec.quiet import silence
+from fastdata.codec.sniff import probe
+from fastdata.codec.turn import upright
+from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data, ImageInfo
+
+__all__ = ["MAX_PIXELS", "Alpha", "decode"]
+
+# Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
+MAX_PIXELS = 178_956_970
+
+_COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+# OpenCV has no REDUCED flags for RGB order; these bits of its BGR flags set the scale alone.
+_SCALED = {1: _COLOR} | {
+    reduce: _COLOR | (flag & ~cv2.IMREAD_COLOR_BGR)
+    for reduce, flag in (
+        (2, cv2.IMREAD_REDUCED_COLOR_2), (4, cv2.IMREAD_REDUCED_COLOR_4), (8, cv2.IMREAD_REDUCED_COLOR_8),
+    )
+}  # fmt: skip
+# OpenCV's own limits, fixed when it is imported: beyond them it raises.
+_OPENCV_SIDE, _OPENCV_PIXELS = 1 << 20, 1 << 30
+_NETPBM = frozenset({"ppm", "pgm", "pbm"})
+
+
+def decode(
+    data: Data,
+    *,
+    alpha: Alpha = "white",
+    max_pixels: int = MAX_PIXELS,
+    keep_damaged: bool = False,
+    reduce: int = 1,
+    info: ImageInfo | None = None,
+    notes: list[str] | None = None,
+) -> NDArray[np.uint8]:
+    """Decodes a picture to upright RGB.
+
+    Args:
+        data: the whole file; read-only buffers are fine, and it is never changed.
+        alpha: what becomes of transparency: laid over `white` or `black`, or `drop`.
+        max_pixels: larger pictures are refused before memory is taken.
+        keep_damaged: pictures whose data end early are filled up instead of refused.
+        reduce: 2, 4 or 8 decode a JPEG at that fraction of its size (sides rounded up); other kinds ignore it.
+        info: what `probe(data)` gave, where it is known already.
+        notes: takes a line for each repair that was made, where somebody wants to report it.
+
+    Returns:
+        H x W x 3 uint8, contiguous, writable, not shared with anything.
+
+    Raises:
+        TooLargeError: more than `max_pixels`.
+        CutError: the data end early.
+        UnsupportedError: a known kind that is not read.
+        DecodeError: anything else that gives no picture.
+    """
+    if alpha not in BACKGROUNDS or reduce not in _SCALED:
+        raise OptionError(f"alpha must be one of {list(BACKGROUNDS)} and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}")
+    if type(data) is not bytes:
+        data = _plain(data)
+    if info is None:
+        info = probe(data)
+    if info.pixels > max_pixels:
+        raise _too_large(info, max_pixels)
+    if info.cut and not keep_damaged:
+        raise CutError(info.cut)
+    pixels = None
+    if info.format == "jpg":  # with an end marker put back, OpenCV fills up what is missing
+        pixels = _opencv(bytes(data) + b"\xff\xd9" if info.cut else data, _SCALED[reduce])
+    if pixels is None:
+        pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, [] if notes is None else notes)
+    elif info.cut and notes is not None:
+        notes.append(f"{info.cut}; the rest is filled up")
+    # Pillow has turned TIFFs already.
+    return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
+
+
+def _plain(data: Data) -> Data:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
+
+
+def _too_large(info: ImageInfo, max_pixels: int) -> TooLargeError:
+    inside = "" if info.claimed <= info.width * info.height else f", with a frame or tile of {info.claimed:,} pixels inside"
+    return TooLargeError(
+        f"{info.width} x {info.height} = {info.width * info.height:,} pixels{inside}, more than the {max_pixels:,} allowed; "
+        f"raise --max-pixels (max_pixels) to read it"
+    )
+
+
+def _opencv(data: Data, flags: int) -> NDArray[np.uint8] | None:
+    """What OpenCV makes of the data, None where it refuses, raises or runs out of memory."""
+    try:
+        with silence:
+            return cv2.imdecode(np.frombuffer(data, np.uint8), flags)  # type: ignore[return-value]
+    except cv2.error:
+        return None
+
+
+def _opencv_reads(info: ImageInfo) -> bool:
+    """Whether OpenCV gets this form of this kind right.
+
+    Not: the first frame of animations (of APNG and WebP it may compose another); AVIF deeper than 8 bits; BMP but for
+    plain 24 bits; Netpbm with odd numbers of levels or as text; and TIFF, GIF, JPEG 2000 and ICO at all.
+    """
+    if max(info.width, info.height) > _OPENCV_SIDE or info.pixels > _OPENCV_PIXELS or info.animated:
+        return False
+    if info.format == "bmp":
+        return info.mode == "rgb" and info.bits == 24
+    if info.format in _NETPBM:
+        return info.mode != "scaled"
+    return info.format in ("png", "webp") or (info.format == "avif" and info.bits == 8)
+
+
+def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, notes: list[str]) -> NDArray[np.uint8]:
+    """Everything but a JPEG that OpenCV reads."""
+    if info.format == "npy":
+        return _npy(data, info, background)
+    harm = png.damage(data) if info.format == "png" else ""
+    if harm and not keep:
+        raise DecodeError(harm)
+    if not info.cut and not harm and _opencv_reads(info):
+        pixels = _opencv(data, cv2.IMREAD_UNCHANGED if info.alpha else _COLOR)
+        if pixels is not None:
+            return _blended(pixels, background) if info.alpha else pixels
+    pixels = fallback.decode(data, info, background, lenient=keep)
+    if info.cut or harm:
+        notes.append(f"{info.cut or harm}; the rest is filled up")
+    elif info.format == "jpg" or _opencv_reads(info):
+        notes.append("OpenCV could not decode it, Pillow did; it may be damaged")
+    return pixels
+
+
+def _blended(pixels: NDArray[np.generic], background: int | None) -> NDArray[np.uint8]:
+    """OpenCV's samples as they are in the file: 8 or 16 bits, gray, BGR or BGRA."""
+    small = eight_bits(pixels)
+    if small.ndim == 2:
+        return three(small)
+    order = cv2.COLOR_BGRA2RGBA if small.shape[2] == 4 else cv2.COLOR_BGR2RGB
+    rgb = np.asarray(cv2.cvtColor(small, order), np.uint8)
+    return blend(rgb, background) if rgb.shape[2] == 4 else rgb
+
+
+def _npy(data: Data, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
+    shape, fortran, offset = npy_layout(data)
+    flat = np.zeros(int(np.prod(shape)), np.uint8)
+    there = np.frombuffer(data, np.uint8, offset=offset)[: flat.size]  # fewer than wanted only where damage is kept
+    flat[: there.size] = there
+    pixels = flat.reshape(shape, order="F" if fortran else "C")
+    if info.mode == "gray":
+        return three(np.ascontiguousarray(pixels.reshape(shape[:2])))
+    return blend(pixels, background) if info.alpha else np.ascontiguousarray(pixels)

@@ -1,0 +1,76 @@
+"""Pillow, for the kinds of image that OpenCV lacks or gets wrong, and for what can be saved of damaged files.
+
+Flows in: a file's bytes and what its header says. Flows out: H x W x 3 RGB, turned upright only where Pillow does so by
+itself (TIFF); `decode` does the rest.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.codec import quiet
+from fastdata.codec.blend import blend, eight_bits, three
+from fastdata.codec.info import Data, ImageInfo
+from fastdata.codec.turn import upright
+from fastdata.errors import DecodeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Only the reader of the kind that was found is tried, so that no other one ever sees the data.
+_READERS = {
+    "jpg": ("JPEG", "MPO"), "png": ("PNG",), "webp": ("WEBP",), "bmp": ("BMP",), "gif": ("GIF",), "tif": ("TIFF",),
+    "avif": ("AVIF",), "jp2": ("JPEG2000",), "ppm": ("PPM",), "pgm": ("PPM",), "pbm": ("PPM",), "ico": ("ICO",),
+}  # fmt: skip
+_ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
+_ORIENTATION = 0x0112
+
+
+def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool = False) -> NDArray[np.uint8]:
+    """Decodes the first frame.
+
+    Raises:
+        DecodeError: Pillow could not; the message is its reason in one line.
+    """
+    from PIL import Image
+
+    try:
+        with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as picture:
+            picture.load()
+            return _rgb(picture, info, background)
+    except DecodeError:
+        raise
+    except Exception as error:
+        # Pillow's plugins raise whatever their parsing runs into (OSError, SyntaxError, struct.error, KeyError, ...).
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DecodeError(f"the {info.format.upper()} cannot be decoded: {reason}") from error
+
+
+def _rgb(picture: Image.Image, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
+    mode = picture.mode
+    if mode == "F" or (mode == "I" and info.format == "tif"):
+        raise UnsupportedError("samples of 32 bits have no fixed white; scale them to 8 or 16 bits first")
+    if mode == "LAB":
+        raise UnsupportedError("a picture in CIELAB colours is not read; convert it to RGB first")
+    if mode.startswith("I"):
+        rgb = three(_deep_gray(picture, info))
+    elif mode in _ALPHA_MODES or "transparency" in picture.info:
+        rgb = blend(np.asarray(picture.convert("RGBA")), background)
+    else:
+        rgb = np.array(picture.convert("RGB"))
+    if info.format == "tif":  # Pillow turns TIFFs while loading, and drops the tag then
+        left = picture.getexif().get(_ORIENTATION, 1)
+        return upright(rgb, left if left in range(1, 9) else 1)
+    return rgb
+
+
+def _deep_gray(picture: Image.Image, info: ImageInfo) -> NDArray[np.uint8]:
+    """Gray of more than eight bits, which Pillow's own conversion would clip."""
+    samples = np.asarray(picture)
+    # Pillow scales PGM and JPEG 2000 to 16 bits itself; TIFF's 12 bits it unpacks as they are.
+    gray = eight_bits(samples, info.bits if info.format == "tif" else 16)
+    return 255 - gray if info.mode == "gray-inverted" else gray

@@ -1,0 +1,157 @@
+"""The headers that are a few numbers each: BMP, GIF, ICO, Netpbm and npy."""
+
+from __future__ import annotations
+
+import io
+import re
+from struct import unpack_from
+
+import numpy as np
+
+from fastdata.codec.headers import png
+from fastdata.codec.info import Data, ImageInfo
+from fastdata.errors import CutError, DecodeError, UnsupportedError
+
+
+def read_bmp(data: Data) -> ImageInfo:
+    """BMP: the rows must all be there; a negative height means that they run top-down."""
+    offset, header = unpack_from("<II", data, 10)
+    if len(data) < 14 + header or len(data) < 26:
+        raise CutError("the data end within the BMP's header")
+    if header == 12:
+        width, height, _, bits = unpack_from("<HHHH", data, 18)
+        compression = stated = 0
+    else:
+        width, height, _, bits = unpack_from("<iiHH", data, 18)
+        compression, stated = unpack_from("<II", data, 30) if header >= 40 else (0, 0)
+    height = abs(height)
+    if width <= 0 or not height or bits not in (1, 2, 4, 8, 16, 24, 32):
+        raise DecodeError(f"the BMP claims {width} x {height} pixels of {bits} bits")
+    if compression in (4, 5):
+        raise UnsupportedError("a BMP that wraps a JPEG or PNG is not read; unwrap it first")
+    needed = stated if compression in (1, 2) else (width * bits + 31) // 32 * 4 * height
+    cut = "the BMP's data end before its last row" if offset + needed > len(data) else ""
+    alpha = bits == 32 and header >= 56 and unpack_from("<I", data, 66)[0] != 0
+    mode = "palette" if bits <= 8 else "rgb" if not compression else "packed"
+    return ImageInfo("bmp", width, height, 1, bits, mode, alpha, cut=cut)
+
+
+def read_gif(data: Data) -> ImageInfo:
+    """GIF: walks to the end of the first frame; what follows it does not count."""
+    if len(data) < 13:
+        raise CutError("the data end within the GIF's header")
+    width, height, flags = unpack_from("<HHB", data, 6)
+    at, alpha, frames, cut = 13 + _colors(flags), False, 0, "the GIF's data end within its first frame"
+    while at < len(data) and data[at] != 0x3B:
+        if data[at] == 0x2C and at + 10 <= len(data):
+            frames += 1
+            if frames > 1:
+                break
+            left, top, w, h, flags = unpack_from("<HHHHB", data, at + 1)
+            width, height = max(width, left + w), max(height, top + h)
+            at = _blocks_end(data, at + 11 + _colors(flags))
+            cut = "" if at <= len(data) else cut
+        elif data[at] == 0x21 and at + 4 <= len(data):
+            alpha = alpha or (not frames and data[at + 1] == 0xF9 and bool(data[at + 3] & 1))
+            at = _blocks_end(data, at + 2)
+        else:
+            break
+    if not frames and at < len(data):
+        raise DecodeError("the GIF has no frame in it")
+    if not width or not height:
+        raise DecodeError(f"the GIF claims {width} x {height} pixels")
+    return ImageInfo("gif", width, height, 1, 8, "palette", alpha, frames > 1, cut=cut)
+
+
+def _colors(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _blocks_end(data: Data, at: int) -> int:
+    """Where a chain of sub-blocks ends; beyond the data where it is cut."""
+    size = len(data)
+    while at < size and data[at]:
+        at += 1 + data[at]
+    return at + 1
+
+
+def read_ico(data: Data) -> ImageInfo:
+    """ICO: the largest picture of the directory counts; its own header is believed, not the directory."""
+    count = unpack_from("<H", data, 4)[0]
+    best, most = (0, 0, 0), -1
+    for at in range(6, min(6 + count * 16, len(data) - 15), 16):
+        side, tall, _, _, _, bits, size, offset = unpack_from("<BBBBHHII", data, at)
+        area = ((side or 256) * (tall or 256) << 8) + bits
+        best, most = ((size, offset, area), area) if area > most else (best, most)
+    size, offset, _ = best
+    if offset + size > len(data) or 6 + count * 16 > len(data):
+        raise CutError("the ICO's data end before its largest picture does")
+    inner = memoryview(data)[offset : offset + size]
+    if inner[:8] == b"\x89PNG\r\n\x1a\n":
+        info = png.read(inner)
+        return ImageInfo("ico", info.width, info.height, 1, info.bits, info.mode, True, count > 1, cut=info.cut)
+    if len(inner) < 40:
+        raise DecodeError("the ICO's largest picture has no header")
+    width, height, _, bits = unpack_from("<iiHH", inner, 4)
+    if width <= 0 or height == 0:
+        raise DecodeError(f"the ICO claims {width} x {height} pixels")
+    return ImageInfo("ico", width, abs(height) // 2 or 1, 1, bits, "rgb", True, count > 1)
+
+
+# A header's number: white space and comments before it, one white space after it.
+_NUMBER = re.compile(rb"(?:\s|#[^\r\n]*[\r\n])*(\d{1,10})(?=\s|#|\Z)")
+
+
+def read_netpbm(data: Data) -> ImageInfo:
+    """PBM, PGM, PPM, plain or raw."""
+    # Comments are the only part of the header that can be long; 64 KiB of them is more than anybody writes.
+    head = bytes(data[: 1 << 16])
+    digit, at, numbers = head[1] - 48, 2, []
+    for _ in range(2 if digit in (1, 4) else 3):
+        match = _NUMBER.match(head, at)
+        if not match:
+            raise DecodeError("the Netpbm header is not made of numbers")
+        numbers.append(int(match[1]))
+        at = match.end()
+    width, height, most = (*numbers, 1)[:3]
+    if not width or not height or not 0 < most < 65536:
+        raise DecodeError(f"the Netpbm picture claims {width} x {height} pixels of {most + 1} levels")
+    channels = 3 if digit in (3, 6) else 1
+    row = (width + 7) // 8 if digit == 4 else width * channels * (2 if most > 255 else 1)
+    needed = row * height if digit > 3 else width * height * channels * (1 if digit == 1 else 2) - 1
+    name = {1: "pbm", 4: "pbm", 2: "pgm", 5: "pgm"}.get(digit, "ppm")
+    cut = "the Netpbm data end before the last row" if at + 1 + needed > len(data) else ""
+    # Text digits and odd numbers of levels are legal; they are marked, because not every decoder scales them.
+    odd = digit < 4 or most not in (1, 255, 65535)
+    mode = "scaled" if odd else "rgb" if channels == 3 else "gray"
+    return ImageInfo(name, width, height, 1, most.bit_length(), mode, cut=cut)
+
+
+def read_npy(data: Data) -> ImageInfo:
+    """A numpy file of uint8 pixels: H x W, or H x W x 1, 3 or 4."""
+    shape, _, offset = npy_layout(data)
+    channels = shape[2] if len(shape) == 3 else 1
+    cut = "the npy file's data end before its last row" if offset + int(np.prod(shape)) > len(data) else ""
+    mode = "gray" if channels == 1 else "rgb"
+    return ImageInfo("npy", shape[1], shape[0], 1, 8, mode, channels == 4, cut=cut)
+
+
+def npy_layout(data: Data) -> tuple[tuple[int, ...], bool, int]:
+    """Shape, whether it lies in Fortran order, and where the pixels begin.
+
+    Raises:
+        DecodeError: not uint8, not shaped like a picture, or no numpy header at all.
+    """
+    # A header of ours is 128 bytes; numpy itself refuses headers above 10,000.
+    stream = io.BytesIO(bytes(data[: 1 << 14]))
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = reader(stream)
+    except Exception as error:
+        raise DecodeError(f"the npy header cannot be read: {str(error).splitlines()[0][:200]}") from error
+    if dtype != np.uint8:
+        raise DecodeError(f"the npy file holds {dtype}, not the uint8 pixels that are read here")
+    if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+        raise DecodeError(f"the npy file has the shape {shape}, not H x W x 3 (or H x W)")
+    return shape, fortran, stream.tell()

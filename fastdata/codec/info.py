@@ -1,0 +1,49 @@
+"""ImageInfo: what a file says of its picture before anything is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Data = bytes | bytearray | memoryview
+"""What every function of the codec takes: contiguous bytes, read and never changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What a header says.
+
+    Attributes:
+        format: the kind of file, as `sniff` names it.
+        width: stored width, before any turn.
+        height: stored height, before any turn.
+        orientation: how the stored picture is to be turned, by EXIF's numbers 1 to 8.
+        bits: bits a sample.
+        mode: `gray`, `rgb`, `palette`, `cmyk` or another name that the container gives its colours.
+        alpha: the file carries transparency of any sort.
+        animated: there are more frames or pages than the first.
+        lossless: decoding gives the pixels that were encoded.
+        cut: "" or in what way the data end early.
+        claimed: the most pixels that decoding may have to hold at once; a tile or a frame can be larger than the picture.
+    """
+
+    format: str
+    width: int
+    height: int
+    orientation: int = 1
+    bits: int = 8
+    mode: str = "rgb"
+    alpha: bool = False
+    animated: bool = False
+    lossless: bool = True
+    cut: str = ""
+    claimed: int = 0
+
+    @property
+    def pixels(self) -> int:
+        """The number that is held against `max_pixels`."""
+        return max(self.width * self.height, self.claimed)
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height as they are seen, after the turn."""
+        return (self.width, self.height) if self.orientation < 5 else (self.height, self.width)
