@@ -1,4 +1,4 @@
-"""Pictures for the tests, all of them drawn here: photo-like arrays, files of them in every kind, and files that are odd.
+"""Pictures for the tests, all of them drawn here: photo-like arrays, files of them in every kind, and odd files.
 
 Nothing is read from disk. `ODD_IMAGES` maps a name to (file, upright RGB that decoding must give, None where it must be
 refused); lossless kinds must match exactly, the others within `TOLERANCE[kind]` on average.
@@ -178,14 +178,14 @@ def _deep(rgb: RGB) -> dict[str, tuple[bytes, RGB | None]]:
     wide = {"gray": gray.astype(np.uint16) * 257, "rgb": rgb.astype(np.uint16) * 257}
     both = np.dstack([rgb, alpha]).astype(np.uint16) * 257
     size = f"{rgb.shape[1]} {rgb.shape[0]}".encode()
+    big_endian = Image.frombytes("I;16B", gray.shape[::-1], wide["gray"].astype(">u2").tobytes())
     return {
         "gray16.png": (png16(wide["gray"]), _three(gray)),
         "rgb16.png": (png16(wide["rgb"]), rgb),
         "rgba16.png": (png16(both), over(rgb, alpha)),
         "graya16.png": (png16(np.dstack([wide["gray"], both[..., 3]])), over(_three(gray), alpha)),
         "gray16.tif": (saved(Image.fromarray(wide["gray"]), "tiff"), _three(gray)),
-        "gray16-be.tif": (saved(Image.frombytes("I;16B", gray.shape[::-1], wide["gray"].astype(">u2").tobytes()), "tiff"),
-                          _three(gray)),
+        "gray16-be.tif": (saved(big_endian, "tiff"), _three(gray)),
         "rgb16.tif": (cv2.imencode(".tif", wide["rgb"][..., ::-1])[1].tobytes(), rgb),
         "gray16.pgm": (b"P5 " + size + b" 65535\n" + wide["gray"].astype(">u2").tobytes(), _three(gray)),
         "rgb16.ppm": (b"P6 " + size + b" 65535\n" + wide["rgb"].astype(">u2").tobytes(), rgb),
@@ -236,7 +236,8 @@ def _plain(rgb: RGB) -> dict[str, tuple[bytes, RGB | None]]:
         "animated.png": (saved(rgb, "png", **more), rgb),
         "plain.webp": (webp(rgb), rgb), "lossy.webp": (webp(rgb, lossless=False, quality=95), rgb),
         "animated.webp": (webp(rgb, **more), rgb),
-        "plain.bmp": (bmp(rgb), rgb), "palette.bmp": (saved(palette, "bmp"), flat), "bit.bmp": (saved(one, "bmp"), bits),
+        "plain.bmp": (bmp(rgb), rgb), "palette.bmp": (saved(palette, "bmp"), flat),
+        "bit.bmp": (saved(one, "bmp"), bits),
         "plain.gif": (saved(palette, "gif"), flat),
         "animated.gif": (saved(palette, "gif", save_all=True, append_images=[second.quantize(32)]), flat),
         "plain.tif": (saved(rgb, "tiff"), rgb), "lzw.tif": (saved(rgb, "tiff", compression="tiff_lzw"), rgb),

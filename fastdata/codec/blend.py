@@ -17,7 +17,7 @@ def eight_bits(samples: NDArray[np.generic], bits: int = 16) -> NDArray[np.uint8
     """The most significant eight bits, as libpng scales: never clipped, within one level of rounding."""
     if samples.dtype == np.uint8:
         return samples.astype(np.uint8, copy=False)
-    return (samples >> (bits - 8)).astype(np.uint8)  # type: ignore[operator]
+    return np.asarray(samples >> (bits - 8), np.uint8)  # type: ignore[operator]
 
 
 def blend(rgba: NDArray[np.uint8], background: int | None) -> NDArray[np.uint8]:

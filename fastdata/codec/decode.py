@@ -11,8 +11,8 @@ contiguous, writable and owned by the caller. One rule each:
 - Transparency is laid over white or black, or dropped.
 - Data that end early are refused, or filled up where `keep_damaged` is set.
 
-Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg itself writes
-to stderr when it repairs damaged data; whoever wants that as a warning reads the descriptor.)
+Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg itself
+writes to stderr when it repairs damaged data; whoever wants that as a warning reads the descriptor.)
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def decode(
         DecodeError: anything else that gives no picture.
     """
     if alpha not in BACKGROUNDS or reduce not in _SCALED:
-        raise OptionError(f"alpha must be one of {list(BACKGROUNDS)} and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}")
+        raise OptionError(
+            f"alpha must be one of {list(BACKGROUNDS)} and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}"
+        )
     if type(data) is not bytes:
         data = _plain(data)
     if info is None:
@@ -110,11 +112,10 @@ def _plain(data: Data) -> Data:
 
 
 def _too_large(info: ImageInfo, max_pixels: int) -> TooLargeError:
-    inside = "" if info.claimed <= info.width * info.height else f", with a frame or tile of {info.claimed:,} pixels inside"
-    return TooLargeError(
-        f"{info.width} x {info.height} = {info.width * info.height:,} pixels{inside}, more than the {max_pixels:,} allowed; "
-        f"raise --max-pixels (max_pixels) to read it"
-    )
+    size = f"{info.width} x {info.height} = {info.width * info.height:,} pixels"
+    if info.claimed > info.width * info.height:
+        size += f", with a frame or tile of {info.claimed:,} pixels inside"
+    return TooLargeError(f"{size}, more than the {max_pixels:,} allowed; raise --max-pixels (max_pixels) to read it")
 
 
 def _opencv(data: Data, flags: int) -> NDArray[np.uint8] | None:

@@ -54,9 +54,8 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> by
 
 
 def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
-    if not isinstance(rgb, np.ndarray) or rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-        came = f"{rgb.dtype} {rgb.shape}" if isinstance(rgb, np.ndarray) else type(rgb).__name__
-        raise OptionError(f"encode takes an H x W x 3 array of uint8 that is not empty, not {came}")
+    if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
+        raise OptionError(f"encode takes an H x W x 3 array of uint8 that is not empty, not {rgb.dtype} {rgb.shape}")
     if format not in get_args(Encoding):
         raise OptionError(f"format must be one of {list(get_args(Encoding))}, not {format!r}")
     if not 1 <= quality <= 100:

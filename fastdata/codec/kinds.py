@@ -110,7 +110,9 @@ _FIRST_BYTES = frozenset(magic[0] for magic, _ in _MAGIC)
 _NETPBM = re.compile(rb"P([1-6])(?:\s+|\s*#[^\n]*\n\s*)(?:#|\d)")
 _NETPBM_KIND = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
 _PFM = re.compile(rb"P[Ff]\s+\d+\s+\d+\s+-?\d")
-_SVG = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*|<!DOCTYPE\s+svg[^>]*>\s*)*<svg[\s>]", re.DOTALL)
+_SVG = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.{,400}?-->\s*|<!DOCTYPE[^>]*>\s*)*<svg[\s>]", re.DOTALL
+)
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs", b"mif1", b"msf1"})
 
@@ -132,7 +134,7 @@ def sniff(data: bytes | bytearray | memoryview) -> str | None:
 
 
 def _jpeg_or_raw(head: bytes, name: str) -> str:
-    if name == "jpg" and head[3] == 0xF7 if len(head) > 3 else False:
+    if name == "jpg" and head[3:4] == b"\xf7":  # a JPEG-LS frame comes first in the files that have one
         return "jls"
     return "raw" if name == "tif" and head[8:10] == b"CR" else name
 

@@ -1,7 +1,7 @@
 """What bytes are, before anything is decoded: their kind, and what their header says.
 
-Flows in: a file's bytes. Flows out: a kind (`sniff`) or an `ImageInfo` (`probe`). Promises: pure Python, no memory taken
-for pixels, no exception but those of `fastdata.errors`, whatever the bytes.
+Flows in: a file's bytes. Flows out: a kind (`sniff`) or an `ImageInfo` (`probe`). Promises: pure Python, no memory
+taken for pixels, no exception but those of `fastdata.errors`, whatever the bytes.
 """
 
 from __future__ import annotations

@@ -57,9 +57,8 @@ def read_avif(data: Data) -> ImageInfo:
     axis = data[facts[b"imir"][0]] & 1 if b"imir" in facts else None
     bits, gray = _depth(data, facts)
     cut = cut or _items_cut(data, inner)
-    return ImageInfo(
-        "avif", width, height, _TURNS[angle, axis], bits, "gray" if gray else "rgb", b"auxC" in facts, animated, False, cut
-    )
+    turn, mode, alpha = _TURNS[angle, axis], "gray" if gray else "rgb", b"auxC" in facts
+    return ImageInfo("avif", width, height, turn, bits, mode, alpha, animated, False, cut)
 
 
 def _depth(data: Data, facts: dict[bytes, tuple[int, int]]) -> tuple[int, bool]:
@@ -75,7 +74,7 @@ def _properties(data: Data, inner: dict[bytes, tuple[int, int]]) -> dict[bytes, 
     (primary,) = unpack_from(">I" if data[start] else ">H", data, start + 4)
     parts = {name: (begin, end) for name, begin, end in boxes(data, *inner[b"iprp"])}
     every = list(boxes(data, *parts.get(b"ipco", (0, 0))))
-    chosen = {}
+    chosen: dict[bytes, tuple[int, int]] = {}
     for index in _associated(data, parts.get(b"ipma"), primary):
         if 0 < index <= len(every):
             name, begin, end = every[index - 1]

@@ -58,9 +58,8 @@ def _info(data: Data, scan: int, frame: tuple[int, int, int, int, int], turn: in
         raise UnsupportedError("a JPEG whose height comes after its data (DNL) is not read; write it anew first")
     if not width or channels not in _MODES:
         raise DecodeError(f"the JPEG claims {width} x {height} pixels of {channels} colours")
-    return ImageInfo(
-        "jpg", width, height, turn, 8, _MODES[channels], False, False, marker in _LOSSLESS, _cut(data, scan)
-    )
+    cut = _cut(data, scan)
+    return ImageInfo("jpg", width, height, turn, 8, _MODES[channels], False, False, marker in _LOSSLESS, cut)
 
 
 def _cut(data: Data, scan: int) -> str:

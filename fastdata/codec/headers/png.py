@@ -40,7 +40,7 @@ def read(data: Data) -> ImageInfo:
 
 
 def damage(data: Data) -> str:
-    """"" or which chunk's checksum does not fit, among the chunks that make the pixels.
+    """ "" or which chunk's checksum does not fit, among the chunks that make the pixels.
 
     libpng would find the same, but prints it; here it becomes words that the caller can pass on.
     """

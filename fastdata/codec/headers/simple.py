@@ -87,7 +87,7 @@ def read_ico(data: Data) -> ImageInfo:
     if offset + size > len(data) or 6 + count * 16 > len(data):
         raise CutError("the ICO's data end before its largest picture does")
     inner = memoryview(data)[offset : offset + size]
-    if inner[:8] == b"\x89PNG\r\n\x1a\n":
+    if bytes(inner[:8]) == b"\x89PNG\r\n\x1a\n":
         info = png.read(inner)
         return ImageInfo("ico", info.width, info.height, 1, info.bits, info.mode, True, count > 1, cut=info.cut)
     if len(inner) < 40:

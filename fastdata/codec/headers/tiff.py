@@ -33,13 +33,12 @@ def read(data: Data) -> ImageInfo:
         raise DecodeError(f"the TIFF claims {width} x {height} pixels")
     _refuse(tags, bits)
     turn = _one(tags, _TURN, 1)
+    turn = turn if 1 <= turn <= 8 else 1
     mode = _MODES.get(_one(tags, _PHOTOMETRIC, 1), "other")
     tile = _one(tags, _TILE_WIDTH) * _one(tags, _TILE_HEIGHT)
     alpha = any(kind in (1, 2) for kind in tags.get(_EXTRA, ()))
     lossless = _one(tags, _COMPRESSION, 1) not in _JPEG
-    return ImageInfo(
-        "tif", width, height, turn if 1 <= turn <= 8 else 1, bits, mode, alpha, more, lossless, _cut(data, tags), tile
-    )
+    return ImageInfo("tif", width, height, turn, bits, mode, alpha, more, lossless, _cut(data, tags), tile)
 
 
 def _one(tags: Tags, tag: int, default: int = 0) -> int:
