@@ -109,6 +109,7 @@ class _Conversion:
             format=kind, workers=options.workers or available_cpus(), options=options.manifest(kind)
         )
         self._became_lossy: Counter[str] = Counter()
+        self._engines: set[str] = set()
 
     def run(self) -> ConvertReport:
         """Convert, and write the report whatever happens."""
@@ -181,6 +182,7 @@ class _Conversion:
             if report.kept == 0:
                 raise self._nothing("no image could be used")
         report.bytes_out = writer.bytes_out
+        report.engine = ", ".join(sorted(self._engines))
         self._warn_lossy()
 
     def _keeps(self, path: str, outcome: Any, chatter: str) -> bool:
@@ -192,7 +194,8 @@ class _Conversion:
             return False
         report.kept += 1
         report.bytes_in += outcome.bytes_in
-        report.engine = outcome.engine or report.engine
+        if outcome.engine:
+            self._engines.add(outcome.engine)
         if outcome.became_lossy:
             self._became_lossy[outcome.became_lossy] += 1
         report.warnings += [Note(path, words) for words in outcome.warnings]

@@ -15,7 +15,9 @@ from fastdata.converters.geometry import RESIZE_MODES
 from fastdata.errors import OptionError
 
 # What is asked for -> the record's field; None: decided file by file.
-ENCODINGS: dict[str, str | None] = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None}
+ENCODINGS: dict[str, str | None] = {
+    "jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None,
+}  # fmt: skip
 ALPHA_RULES = ("white", "black", "drop")
 CLASS_ORDERS = ("plain", "natural")
 # JPEG stores sides in 16 bits; libjpeg stops a little earlier, and no canvas is wanted beyond it.
@@ -121,7 +123,7 @@ def parse_color(value: Sequence[int] | str, name: str = "pad_color") -> tuple[in
     return red, green, blue
 
 
-def _check_color(value: tuple[int, int, int], name: str = "pad_color") -> None:
+def _check_color(value: Sequence[int], name: str = "pad_color") -> None:
     if len(value) != 3 or not all(0 <= part <= 255 for part in value):
         raise OptionError(f"{name} must be three numbers from 0 to 255 (red,green,blue), not {value!r}")
 

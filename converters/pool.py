@@ -95,31 +95,36 @@ class Pool:
             ConvertError: a worker died, or its function raised.
         """
         self.start(1)
-        window = _Window(self._workers)
-        source = iter(items)
-        limit = _WINDOW_ITEMS * len(self._workers)
+        window = _Window(self._workers, chunk)
+        batches = _batches(items, chunk)
         more = True
-        while True:
-            while more and window.held < _WINDOW_BYTES and window.open < limit and (idle := _idle(self._workers, chunk)):
-                if not (batch := list(islice(source, chunk))):
+        while more or window.open:
+            while more and (idle := window.idle()) is not None:
+                batch = next(batches, None)
+                if batch is None:
                     more = False
                     for worker in self._workers:
                         worker.send_end()
-                    break
-                window.dispatch(idle, batch)
-            yield from window.ready()
-            if window.open == 0:
-                if not more:
-                    return
-                continue
-            window.receive(only_next=window.held >= _WINDOW_BYTES)
+                else:
+                    window.dispatch(idle, batch)
+            if window.open:
+                yield from window.ready()
+            if window.open:
+                window.receive()
+
+
+def _batches(items: Iterable[Any], chunk: int) -> Iterator[list[Any]]:
+    source = iter(items)
+    while batch := list(islice(source, chunk)):
+        yield batch
 
 
 class _Window:
     """The items that are under way: who has which, and the answers that came before their turn."""
 
-    def __init__(self, workers: Sequence[_Worker]) -> None:
-        self._workers = workers
+    def __init__(self, workers: Sequence[_Worker], chunk: int) -> None:
+        self._workers, self._chunk = workers, chunk
+        self._limit = _WINDOW_ITEMS * len(workers)
         self._sent = 0
         self._next = 0
         self._early: dict[int, Answer] = {}
@@ -129,6 +134,13 @@ class _Window:
     def open(self) -> int:
         """Items given out and not yet yielded."""
         return self._sent - self._next
+
+    def idle(self) -> _Worker | None:
+        """The worker with the least to do, if it could take more and the window has room."""
+        if self.held >= _WINDOW_BYTES or self.open >= self._limit:
+            return None
+        worker = min(self._workers, key=lambda each: len(each.pending))
+        return worker if len(worker.pending) <= (_AHEAD - 1) * self._chunk else None
 
     def dispatch(self, worker: _Worker, batch: list[Any]) -> None:
         worker.send(batch, self._sent)
@@ -141,14 +153,14 @@ class _Window:
             self.held -= len(answer[1])
             yield answer
 
-    def receive(self, *, only_next: bool) -> None:
+    def receive(self) -> None:
         """Wait for a message and keep its answers.
 
-        `only_next`: listen only to the worker that has the next item. It answers in order, so its next answer *is* the
-        next item; the others wait in their sends meanwhile, and the window stops growing.
+        With a full window only the worker that has the next item is listened to. It answers in order, so its next
+        answer *is* the next item; the others wait in their sends meanwhile, and the window stops growing.
         """
         busy = [worker for worker in self._workers if worker.pending]
-        if only_next:
+        if self.held >= _WINDOW_BYTES:
             busy = [worker for worker in busy if worker.pending[0][0] == self._next]
         by_connection = {worker.process.connection: worker for worker in busy}
         for connection in wait(list(by_connection)):
@@ -211,9 +223,3 @@ class _Worker:
         names = ", ".join(str(item) for _, item in islice(self.pending, _SHOWN))
         what = f" while it had {names}" if names else " as it started"
         return ConvertError(f"a conversion worker {how}{what}. Nothing was written.{said}")
-
-
-def _idle(workers: Sequence[_Worker], chunk: int) -> _Worker | None:
-    """The worker with the least to do, if any could take more."""
-    worker = min(workers, key=lambda each: len(each.pending))
-    return worker if len(worker.pending) <= (_AHEAD - 1) * chunk else None

@@ -24,6 +24,9 @@ _GRACE_SECONDS = 5.0
 _TAIL = 4000
 # Lists of file names wait in the socket while a worker is busy: some systems give it only 8 kB by default.
 _SOCKET_BYTES = 256 << 10
+# sys.path is set before anything is imported: the same packages as the parent's, and no file of the working directory
+# in the place of a library.
+_CODE = "import sys; sys.path[:] = sys.argv[2:]; from fastdata.converters.worker import run; run(int(sys.argv[1]))"
 
 
 class WorkerProcess:
@@ -76,11 +79,8 @@ def _start(log: int) -> tuple[Any, Any]:
     with ours, theirs:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-        # sys.path is set before anything is imported: the same packages as the parent's, and no file of the working
-        # directory in the place of a library.
-        code = "import sys; sys.path[:] = sys.argv[2:]; from fastdata.converters.worker import run; run(int(sys.argv[1]))"
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(theirs.fileno()), *_search_path()],
+            [sys.executable, "-c", _CODE, str(theirs.fileno()), *_search_path()],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
             env={**os.environ, **{name: "1" for name in _SINGLE if name not in os.environ}},
         )  # fmt: skip

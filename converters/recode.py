@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.converters.geometry import ResizePlan, plan_resize, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
-from fastdata.errors import CutError, DecodeError, TooLargeError
+from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
 from fastdata.record import IMAGE_FIELDS
 
 if TYPE_CHECKING:
+    from fastdata.codec.decode import Alpha
+    from fastdata.codec.encode import Encoding
     from fastdata.codec.sniff import ImageInfo
 
 RGB = NDArray[np.uint8]
@@ -72,13 +75,17 @@ def file_recoder(root: str, options: RecodeOptions) -> Callable[[str], tuple[Out
         try:
             size = os.stat(full).st_size
             if size > longest:
-                raise TooLargeError(f"the file has {size:,} bytes, more than any picture of {options.max_pixels:,} pixels")
+                raise TooLargeError(
+                    f"its {size:,} bytes are more than a picture of {options.max_pixels:,} pixels takes"
+                )
             data = read_file(full)
             size = len(data)
             done = recode(data, options)
         except DecodeError as error:
             return Outcome(bytes_in=size, reason=str(error)), b""
-        except MemoryError:
+        except (MemoryError, cv2.error) as error:
+            if isinstance(error, cv2.error) and error.code != cv2.Error.StsNoMem:
+                raise
             return Outcome(bytes_in=size, reason="not enough memory to decode it; try fewer --workers"), b""
         except OSError as error:
             return Outcome(bytes_in=size, reason=f"cannot be read: {error.strerror or error}"), b""
@@ -106,16 +113,17 @@ def recode(data: bytes, options: RecodeOptions) -> Recoded:
     info = probe(data)
     width, height = info.upright_size
     plan = _plan(width, height, options)
-    rgb, damage = _decoded(data, options, info, reduction(width, height, plan) if plan and info.format == "jpg" else 1)
-    if options.encode == "keep" and plan is None and not damage and info.format in IMAGE_FIELDS:
-        return Recoded(info.format, data)
-    if plan is None or (rgb.shape[1], rgb.shape[0]) == (width, height):
-        plan = plan or _plan(rgb.shape[1], rgb.shape[0], options)
-    field = ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png")
+    reduce = reduction(width, height, plan) if plan is not None and info.format == "jpg" else 1
+    rgb, notes, damaged = _decoded(data, options, info, reduce)
+    if reduce == 1 and rgb.shape[:2] != (height, width):  # the header told another size than the data have
+        plan = _plan(rgb.shape[1], rgb.shape[0], options)
+    if options.encode == "keep" and plan is None and not damaged and info.format in IMAGE_FIELDS:
+        return Recoded(info.format, data, notes)
+    field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     rgb, engine = _shaped(rgb, plan, options)
     _check_side(rgb, field)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
-    return Recoded(field, encode(rgb, field, quality=options.quality), damage, lossy, engine)
+    return Recoded(field, encode(rgb, field, quality=options.quality), notes, lossy, engine)
 
 
 def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
@@ -130,17 +138,22 @@ def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
     return plan
 
 
-def _decoded(data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int) -> tuple[RGB, tuple[str, ...]]:
-    """The picture, and what is wrong with it where damaged pictures are wanted."""
+def _decoded(data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int) -> tuple[RGB, tuple[str, ...], bool]:
+    """The picture, what there is to say about it, and whether it was damaged (and damaged ones are wanted)."""
     from fastdata.codec.decode import decode
 
-    rule = {"alpha": options.alpha, "max_pixels": options.max_pixels, "reduce": reduce, "info": info}
+    rule = partial(
+        decode, data, alpha=cast("Alpha", options.alpha), max_pixels=options.max_pixels, reduce=reduce, info=info
+    )
+    notes: list[str] = []
     try:
-        return decode(data, **rule), ()
-    except CutError as error:
+        return rule(notes=notes), tuple(notes), False
+    except (TooLargeError, UnsupportedError):
+        raise
+    except DecodeError as error:
         if not options.keep_damaged:
             raise
-        return decode(data, keep_damaged=True, **rule), (f"damaged, kept, encoded anew: {error}",)
+        return rule(keep_damaged=True), (f"damaged, kept: {error}",), True
 
 
 def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions) -> tuple[RGB, str]:
@@ -149,9 +162,7 @@ def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions) -> tuple[
         return rgb, ""
     engine = ""
     if rgb.shape[:2] != (plan.height, plan.width):
-        from fastdata.codec import resize
-
-        rgb, engine = resize.resize(rgb, plan.width, plan.height), resize.engine()
+        rgb, engine = _resized(rgb, plan.width, plan.height)
     left, top = plan.left, plan.top
     if plan.crops:
         rgb = rgb[top : top + plan.out_height, left : left + plan.out_width]
@@ -162,6 +173,15 @@ def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions) -> tuple[
     return np.ascontiguousarray(rgb), engine
 
 
+def _resized(rgb: RGB, width: int, height: int) -> tuple[RGB, str]:
+    import cv2
+
+    from fastdata.codec import resize
+
+    shrinks = width < rgb.shape[1] or height < rgb.shape[0]
+    return resize.resize(rgb, width, height), resize.engine() if shrinks else f"opencv {cv2.__version__}"
+
+
 def _check_side(rgb: RGB, field: str) -> None:
     side = max(rgb.shape[:2])
     if side > _LONGEST.get(field, side):
@@ -169,4 +189,3 @@ def _check_side(rgb: RGB, field: str) -> None:
             f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {_LONGEST[field]:,}; "
             "use --resize or --encode png"
         )
-

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-Function = Callable[[Any], tuple[object, bytes]]
-Answer = tuple[object, bytes, str]
+Function = Callable[[Any], tuple[Any, bytes]]
+Answer = tuple[Any, bytes, str]
 
 # A message goes out when it holds this much: few large blobs are never gathered, many small ones share their costs.
 _FLUSH_BYTES = 1 << 20
@@ -74,7 +74,8 @@ def _answer(connection: Any, function: Function, items: list[Any]) -> bool:
         try:
             value, blob = function(item)
         except Exception as error:
-            bug = Bug(item, "".join(traceback.format_exception_only(type(error), error)).strip(), traceback.format_exc())
+            words = "".join(traceback.format_exception_only(type(error), error)).strip()
+            bug = Bug(item, words, traceback.format_exc())
             _send(connection, answers)
             _send(connection, bug)
             return False

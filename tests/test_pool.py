@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,13 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return value
 
 
+def answers(target: str, items: Iterable[Any], chunk: int = 8) -> list[Any]:
+    """What two workers make of the items."""
+    with Pool(2, TARGETS + target) as pool:
+        pool.start(2)
+        return [value for value, _, _ in pool.map(items, chunk=chunk)]
+
+
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("chunk", [1, 8])
 def test_answers_come_in_order(workers: int, chunk: int) -> None:
@@ -45,9 +52,7 @@ def test_answers_come_in_order(workers: int, chunk: int) -> None:
 @settings(max_examples=10)
 @given(st.integers(0, 60), st.integers(1, 9))
 def test_any_number_of_items_and_any_chunk(count: int, chunk: int) -> None:
-    with Pool(2, TARGETS + "echo") as pool:
-        pool.start(2)
-        assert [value for value, _, _ in pool.map(range(count), chunk=chunk)] == list(range(count))
+    assert answers("echo", range(count), chunk) == list(range(count))
 
 
 def test_no_items_start_no_more_than_one_worker() -> None:
@@ -69,10 +74,10 @@ def test_a_slow_item_is_overtaken_up_to_the_window(tmp_path: Path, monkeypatch: 
 
     with Pool(2, TARGETS + "gated", [str(tmp_path)]) as pool:
         pool.start(2)
-        answers = pool.map(items(), chunk=1)
-        assert next(answers)[0] == "slow"
+        came = pool.map(items(), chunk=1)
+        assert next(came)[0] == "slow"
         assert len(taken) >= 20  # others were given out while the slow one was at work
-        assert [value for value, _, _ in answers] == list(range(100))
+        assert [value for value, _, _ in came] == list(range(100))
 
 
 def test_early_answers_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +85,9 @@ def test_early_answers_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.
     highest = 0
     receive = pool_module._Window.receive
 
-    def watched(self: Any, *, only_next: bool) -> None:
+    def watched(self: Any) -> None:
         nonlocal highest
-        receive(self, only_next=only_next)
+        receive(self)
         highest = max(highest, self.held)
 
     monkeypatch.setattr(pool_module._Window, "receive", watched)
@@ -130,8 +135,8 @@ def test_a_file_of_the_working_directory_is_no_library(tmp_path: Path, monkeypat
 
 def test_chatter_comes_with_its_item_and_not_to_our_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with Pool(1, TARGETS + "lame") as pool:
-        answers = [(value, chatter) for value, _, chatter in pool.map(["a", "talk", "b", "talk"], chunk=4)]
-    assert answers == [("a", ""), ("talk", "bad data; and more"), ("b", ""), ("talk", "bad data; and more")]
+        came = [(value, chatter) for value, _, chatter in pool.map(["a", "talk", "b", "talk"], chunk=4)]
+    assert came == [("a", ""), ("talk", "bad data; and more"), ("b", ""), ("talk", "bad data; and more")]
     assert capfd.readouterr() == ("", "")
 
 
@@ -145,36 +150,40 @@ def test_chatter_comes_with_its_item_and_not_to_our_stderr(capfd: pytest.Capture
     ],
 )
 def test_a_dead_worker_is_an_error_at_once(way: str, words: str) -> None:
-    with pytest.raises(ConvertError, match=words), Pool(2, TARGETS + "lame") as pool:
-        pool.start(2)
-        list(pool.map(["before", "fine", way, "after"], chunk=2))
+    with pytest.raises(ConvertError, match=words):
+        answers("lame", ["before", "fine", way, "after"], chunk=2)
 
 
 def test_a_worker_that_cannot_start_says_why() -> None:
-    with pytest.raises(ConvertError, match=r"(?s)exit code 1.*this library is broken"), Pool(2, TARGETS + "unloadable") as pool:
-        pool.start(2)
-        list(pool.map(range(100)))
+    with pytest.raises(ConvertError, match=r"(?s)exit code 1.*this library is broken"):
+        answers("unloadable", range(100))
 
 
 def test_an_exception_in_the_consumer_ends_the_workers(tmp_path: Path) -> None:
     pids: list[int] = []
-    with pytest.raises(KeyboardInterrupt), Pool(2, TARGETS + "busy", [str(tmp_path)]) as pool:
-        pool.start(2)
-        pids += [worker.process.pid for worker in pool._workers]
-        raise KeyboardInterrupt
+
+    def consume() -> None:
+        with Pool(2, TARGETS + "busy", [str(tmp_path)]) as pool:
+            pool.start(2)
+            pids.extend(worker.process.pid for worker in pool._workers)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom fastdata.converters.pool import Pool\n"
-        "with Pool(2, 'tests.pool_targets:busy', [sys.argv[1]]) as pool:\n    pool.start(2)\n    list(pool.map(range(50)))\n"
+        "with Pool(2, 'tests.pool_targets:busy', [sys.argv[1]]) as pool:\n"
+        "    pool.start(2)\n    list(pool.map(range(50)))\n"
     )
     root = str(Path(__file__).parent.parent)
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": root})
     try:
-        pids = wait_for(lambda: len(found := list(tmp_path.glob("pid-*[0-9]"))) == 2 and [int(p.read_text()) for p in found])
-        workers = [psutil.Process(pid) for pid in pids]
+        files = wait_for(lambda: len(found := list(tmp_path.glob("pid-*[0-9]"))) == 2 and found)
+        workers = [psutil.Process(int(file.read_text())) for file in files]
     finally:
         parent.kill()
         parent.wait()
@@ -196,5 +205,5 @@ def test_the_start_where_descriptors_cannot_be_inherited(monkeypatch: pytest.Mon
     with Pool(2, TARGETS + "sized") as pool:
         pool.start(2)
         assert [value for value, _, _ in pool.map(range(40))] == list(range(40))
-    with pytest.raises(ConvertError, match="SIGKILL"), Pool(1, TARGETS + "lame") as pool:
-        list(pool.map(["kill"]))
+    with pytest.raises(ConvertError, match="SIGKILL"):
+        answers("lame", ["kill"])
