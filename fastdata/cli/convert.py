@@ -114,6 +114,8 @@ def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> N
         ("time", f"{result.seconds:.1f} s, {rate}"),
         ("output", dst),
     ]
+    if result.engine:
+        rows.insert(-1, ("resized by", result.engine))
     say(pairs(rows))
 
 
@@ -121,7 +123,8 @@ def _list(word: str, entries: Sequence[Any], report: str | None) -> None:
     from fastdata.cli.terminal import SHOWN, complain
 
     for entry in entries[:SHOWN]:
-        complain(f"{word}: {entry['path']}: {entry['reason']}")
+        place = "" if entry["path"] == "." else f"{entry['path']}: "  # "." is the conversion as a whole
+        complain(f"{word}: {place}{entry['reason']}")
     more = len(entries) - SHOWN
     if more > 0:
         complain(f"{word}: ... and {more:,} more; {report if report else '--report FILE.json'} names them all")

@@ -129,7 +129,8 @@ def _show_classes(classes: list[dict[str, Any]]) -> None:
         return
     shown = classes[:SHOWN] if is_terminal(sys.stdout) else classes
     say()
-    say(table("", ["class", "name", "count"], [(row["number"], row["name"], f"{row['count']:,}") for row in shown]))
+    rows = [(row["number"], row["name"], f"{row['count']:,}") for row in shown]
+    say(table("", ["class", "name", "count"], rows, left=2))
     if len(shown) < len(classes):
         say(f"... and {len(classes) - len(shown):,} more classes; --json lists them all")
 

@@ -89,8 +89,10 @@ def _write(stream: TextIO | None, text: str) -> None:
     encoding = stream.encoding or "utf-8"
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    except BrokenPipeError:
+    except OSError as error:
         _drop(stream)
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def _drop(stream: TextIO) -> None:
@@ -108,8 +110,8 @@ def pairs(rows: Iterable[tuple[str, object]]) -> str:
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in items)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table drawn by rich: the first column to the left, the others to the right."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:
+    """A table drawn by rich: the first `left` columns hold names, the others numbers."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -119,7 +121,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     plain = "utf" not in (sys.stdout.encoding or "utf-8").lower()
     grid = Table(title=title or None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD)
     for number, name in enumerate(columns):
-        grid.add_column(name, justify="right" if number else "left", overflow="fold")
+        grid.add_column(name, justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable(str(cell))) for cell in row))
     # In a pipe a table is as wide as it needs to be: nothing is cut or folded.
