@@ -119,9 +119,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
     person = is_terminal(sys.stdout)
     plain = "utf" not in (sys.stdout.encoding or "utf-8").lower()
-    grid = Table(title=title or None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD)
+    grid = Table(
+        title=Text(title) if title else None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD
+    )
     for number, name in enumerate(columns):
-        grid.add_column(name, justify="left" if number < left else "right", overflow="fold")
+        grid.add_column(Text(name), justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable(str(cell))) for cell in row))
     # In a pipe a table is as wide as it needs to be: nothing is cut or folded.

@@ -65,7 +65,7 @@ def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, s
     yield from reader.verify()
     check = partial(_check, reader, _decoding(reader))
     with (
-        progress(len(reader), "verify", quiet=quiet) as bar,
+        progress(len(reader), "verify", "records", quiet=quiet) as bar,
         one_opencv_thread(),
         ThreadPoolExecutor(workers, thread_name_prefix="fastdata-verify") as pool,
     ):

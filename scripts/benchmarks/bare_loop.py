@@ -20,6 +20,8 @@ def convert(files: list[str], out: str, side: int) -> None:
         for path in files:
             with open(path, "rb") as file:
                 picture = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_COLOR)
+            if picture is None:
+                continue
             height, width = picture.shape[:2]
             shorter = min(height, width)
             if shorter > side:

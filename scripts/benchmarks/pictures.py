@@ -9,6 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.sniff import IMAGE_SUFFIXES
+
 # Mean size of the photos of ImageNet; the drawn ones vary around it as those do.
 _WIDTH, _HEIGHT = 470, 393
 
@@ -30,16 +32,21 @@ def folder(given: str | None, drawn: int, scratch: str) -> str:
 def lay(photos: str, times: int, target: str) -> int:
     """Lay the photos `times` times into class folders of `target` (hard links where they work); how many files."""
     files = sorted(
-        os.path.join(parent, name) for parent, _, names in os.walk(photos) for name in names if not name.startswith(".")
+        os.path.join(parent, name) for parent, _, names in os.walk(photos) for name in names if is_picture(name)
     )
     if not files:
-        raise SystemExit(f"{photos}: no files here; give a folder of photos with --photos")
+        raise SystemExit(f"{photos}: no pictures here; give a folder of photos with --photos")
     for time in range(times):
         place = os.path.join(target, f"{time:04d}")
         os.makedirs(place)
         for number, file in enumerate(files):
             _link(file, os.path.join(place, f"{number:06d}{os.path.splitext(file)[1]}"))
     return len(files) * times
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file is laid: what lies beside the photos (a list of sources, say) is not."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
 def read_all(root: str) -> int:
