@@ -4,7 +4,7 @@ Flows in: a file's bytes and a few rules. Flows out: the upright picture of the 
 contiguous, writable and owned by the caller. One rule each:
 
 - The content decides which decoder is used, never a name. OpenCV decodes JPEG, and PNG, WebP, AVIF, BMP and Netpbm in
-  the forms that it gets right; Pillow decodes the rest (`_opencv_reads` is the whole rule), and whatever OpenCV refuses.
+  the forms that it gets right; Pillow decodes the rest (`_opencv_reads` is the rule), and whatever OpenCV refuses.
 - The size is held against `max_pixels` before anything is decoded.
 - The orientation is read by `probe`, from EXIF or from AVIF's properties, and applied here, once.
 - Gray and palette become RGB, CMYK and YCCK by the simple formula that Pillow has; 16 bits keep their upper eight.
@@ -84,9 +84,7 @@ def decode(
         DecodeError: anything else that gives no picture.
     """
     if alpha not in BACKGROUNDS or reduce not in _SCALED:
-        raise OptionError(
-            f"alpha must be one of {list(BACKGROUNDS)} and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}"
-        )
+        raise OptionError(f"alpha must be white, black or drop and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}")
     if type(data) is not bytes:
         data = _plain(data)
     if info is None:

@@ -62,6 +62,5 @@ def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
         raise OptionError(f"quality must be 1 to 100, not {quality!r}")
     most = _SIDES.get(format)
     if most is not None and max(rgb.shape[:2]) > most:
-        raise OptionError(
-            f"{format!r} holds {most} pixels a side at most, not {rgb.shape[1]} x {rgb.shape[0]}; resize it or use 'png'"
-        )
+        size = f"{rgb.shape[1]} x {rgb.shape[0]}"
+        raise OptionError(f"{format!r} holds {most} pixels a side at most, not {size}; resize it or use 'png'")

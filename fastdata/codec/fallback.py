@@ -40,6 +40,9 @@ def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool
 
     try:
         with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as picture:
+            # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
+            if picture.width * picture.height > info.pixels:
+                raise DecodeError(f"the {info.format.upper()} states two sizes: {picture.size} and {info.upright_size}")
             picture.load()
             return _rgb(picture, info, background)
     except DecodeError:

@@ -23,7 +23,7 @@ class ImageInfo:
         animated: there are more frames or pages than the first.
         lossless: decoding gives the pixels that were encoded.
         cut: "" or in what way the data end early.
-        claimed: the most pixels that decoding may have to hold at once; a tile or a frame can be larger than the picture.
+        claimed: the most pixels that decoding may have to hold at once: a tile or frame can exceed the picture.
     """
 
     format: str

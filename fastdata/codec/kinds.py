@@ -68,7 +68,7 @@ IMAGE_SUFFIXES: Mapping[str, str] = MappingProxyType(
     {suffix: name for name, suffixes in _READ.items() for suffix in suffixes}
     | {suffix: name for name, (_, suffixes) in _REFUSED.items() for suffix in suffixes}
 )
-"""Lower-case file ending, dot included -> kind. Refused kinds are here too, so that such files are named, not ignored."""
+"""Lower-case ending, dot included -> kind. Refused kinds are here too, so that such files are named, not ignored."""
 
 # Bytes that `sniff` looks at; enough for SVG's prologue. More may be passed, it makes no difference (but for Targa).
 SNIFF_BYTES = 512

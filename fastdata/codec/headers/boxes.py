@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import unpack_from
 
+from fastdata.codec.headers.av1 import stated_size
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
@@ -56,9 +57,9 @@ def read_avif(data: Data) -> ImageInfo:
     angle = data[facts[b"irot"][0]] & 3 if b"irot" in facts else 0
     axis = data[facts[b"imir"][0]] & 1 if b"imir" in facts else None
     bits, gray = _depth(data, facts)
-    cut = cut or _items_cut(data, inner)
+    beyond, claimed = _items(data, inner)
     turn, mode, alpha = _TURNS[angle, axis], "gray" if gray else "rgb", b"auxC" in facts
-    return ImageInfo("avif", width, height, turn, bits, mode, alpha, animated, False, cut)
+    return ImageInfo("avif", width, height, turn, bits, mode, alpha, animated, False, cut or beyond, claimed)
 
 
 def _depth(data: Data, facts: dict[bytes, tuple[int, int]]) -> tuple[int, bool]:
@@ -107,28 +108,50 @@ def _associated(data: Data, place: tuple[int, int] | None, item: int) -> Iterato
                 yield value
 
 
-def _items_cut(data: Data, inner: dict[bytes, tuple[int, int]]) -> str:
-    """Whether an item's bytes lie beyond the data (`iloc`), which matters where the last box has no stated end."""
-    if b"iloc" not in inner:
-        return ""
-    at = inner[b"iloc"][0]
+def _items(data: Data, inner: dict[bytes, tuple[int, int]]) -> tuple[str, int]:
+    """Whether an item's bytes lie beyond the data, and the most pixels that an AV1 item states of itself."""
+    coded, cut, most = _coded_items(data, inner), "", 0
+    for item, start, end in _extents(data, inner.get(b"iloc")):
+        cut = "the AVIF's data end before its picture does" if end > len(data) else cut
+        if item in coded:
+            width, height = stated_size(data, start, end)
+            most = max(most, width * height)
+    return cut, most
+
+
+def _coded_items(data: Data, inner: dict[bytes, tuple[int, int]]) -> frozenset[int]:
+    """Numbers of the items that are AV1 streams (`iinf`)."""
+    start, end = inner.get(b"iinf", (0, 0))
+    found = set()
+    for name, at, _ in boxes(data, start + (8 if end and data[start] else 6), end):
+        wide = data[at] == 3
+        number, kind = unpack_from(">I2x4s" if wide else ">H2x4s", data, at + 4)
+        if name == b"infe" and kind == b"av01":
+            found.add(number)
+    return frozenset(found)
+
+
+def _extents(data: Data, place: tuple[int, int] | None) -> Iterator[tuple[int, int, int]]:
+    """Item, begin and end of every stretch of bytes that lies in the file itself (`iloc`)."""
+    if place is None:
+        return
+    at = place[0]
     version, sizes = data[at], unpack_from(">H", data, at + 4)[0]
-    widths = [sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15, sizes & 15 if version else 0]
-    wide = version == 2
+    offset_width, length_width, base_width = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
+    index_width, wide = sizes & 15 if version else 0, version == 2
     count, at = unpack_from(">I" if wide else ">H", data, at + 6)[0], at + (10 if wide else 8)
-    for _ in range(min(count, 65535)):
-        at += 4 if wide else 2
+    for _ in range(count):  # ends with an IndexError or struct.error where the count is a lie
+        item, at = unpack_from(">I" if wide else ">H", data, at)[0], at + (4 if wide else 2)
         method = unpack_from(">H", data, at)[0] & 15 if version else 0
-        at += (2 if version else 0) + 2
-        base, at = _integer(data, at, widths[2])
+        base, at = _integer(data, at + (4 if version else 2), base_width)
         extents, at = unpack_from(">H", data, at)[0], at + 2
         for _ in range(extents):
-            at += widths[3]
-            start, at = _integer(data, at, widths[0])
-            length, at = _integer(data, at, widths[1])
-            if method == 0 and base + start + length > len(data):
-                return "the AVIF's data end before its picture does"
-    return ""
+            start, at = _integer(data, at + index_width, offset_width)
+            length, at = _integer(data, at, length_width)
+            if at > len(data):
+                return
+            if method == 0:
+                yield item, base + start, base + start + length if length else len(data)
 
 
 def _integer(data: Data, at: int, width: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from struct import unpack_from
 
 import numpy as np
@@ -56,7 +57,7 @@ def read_gif(data: Data) -> ImageInfo:
             at = _blocks_end(data, at + 2)
         else:
             break
-    if not frames and at < len(data):
+    if not frames and at < len(data) and data[at] not in (0x21, 0x2C):
         raise DecodeError("the GIF has no frame in it")
     if not width or not height:
         raise DecodeError(f"the GIF claims {width} x {height} pixels")
@@ -78,24 +79,27 @@ def _blocks_end(data: Data, at: int) -> int:
 def read_ico(data: Data) -> ImageInfo:
     """ICO: the largest picture of the directory counts; its own header is believed, not the directory."""
     count = unpack_from("<H", data, 4)[0]
-    best, most = (0, 0, 0), -1
-    for at in range(6, min(6 + count * 16, len(data) - 15), 16):
-        side, tall, _, _, _, bits, size, offset = unpack_from("<BBBBHHII", data, at)
-        area = ((side or 256) * (tall or 256) << 8) + bits
-        best, most = ((size, offset, area), area) if area > most else (best, most)
-    size, offset, _ = best
-    if offset + size > len(data) or 6 + count * 16 > len(data):
-        raise CutError("the ICO's data end before its largest picture does")
-    inner = memoryview(data)[offset : offset + size]
-    if bytes(inner[:8]) == b"\x89PNG\r\n\x1a\n":
-        info = png.read(inner)
-        return ImageInfo("ico", info.width, info.height, 1, info.bits, info.mode, True, count > 1, cut=info.cut)
-    if len(inner) < 40:
-        raise DecodeError("the ICO's largest picture has no header")
-    width, height, _, bits = unpack_from("<iiHH", inner, 4)
+    if 6 + count * 16 > len(data):
+        raise CutError("the ICO's data end within its directory")
+    entries = [unpack_from("<BBBBHHII", data, at) for at in range(6, 6 + count * 16, 16)]
+    found = []
+    for side, tall, _, _, _, bits, size, offset in entries:
+        if offset + size > len(data):
+            raise CutError("the ICO's data end before its pictures do")
+        found.append(((side or 256) * (tall or 256), bits, _icon(memoryview(data)[offset : offset + size])))
+    best = max(found, key=lambda entry: entry[:2])[2]
+    claimed = max(info.width * info.height for _, _, info in found)  # whichever of them a decoder picks
+    return replace(best, format="ico", alpha=True, animated=count > 1, orientation=1, claimed=claimed)
+
+
+def _icon(data: memoryview) -> ImageInfo:
+    """One picture of an icon: a PNG, or a BMP without its file header, whose height counts the mask too."""
+    if bytes(data[:8]) == b"\x89PNG\r\n\x1a\n":
+        return png.read(data)
+    width, height, _, bits = unpack_from("<iiHH", data, 4)
     if width <= 0 or height == 0:
         raise DecodeError(f"the ICO claims {width} x {height} pixels")
-    return ImageInfo("ico", width, abs(height) // 2 or 1, 1, bits, "rgb", True, count > 1)
+    return ImageInfo("bmp", width, abs(height) // 2 or 1, 1, bits)
 
 
 # A header's number: white space and comments before it, one white space after it.
