@@ -1,0 +1,244 @@
+"""Batches onto the device, one ahead of training: any iterable of batches flows in, the same batches flow out there.
+
+On CUDA the copies (from pinned memory) and the scaling of pictures run on a side stream while the consumer computes;
+`docs/cuda.md` shows why no batch is ever overwritten or read too early. Elsewhere the same scaling and cast run in
+place of it, with equal bits. Promises: order, number and nesting of the batches stay; an exception of the loader comes
+after the batches before it; nothing is left behind when a loop is left early.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import GeneratorType
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from fastdata.errors import OptionError
+from fastdata.nest import map_tensors
+from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, make_scaling
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "CUDAPrefetcher", "one_ahead"]
+
+T = TypeVar("T")
+
+# Copies whose sources are still held when the next batch is asked for. One: a loader with two slots then always has a
+# free one, and the host runs at most a few steps ahead of the device, which bounds the memory for batches in flight.
+_MAX_PENDING = 1
+
+
+class CUDAPrefetcher(Generic[T]):
+    """Wraps any iterable of batches and gives them on the device, copied one ahead on a side stream.
+
+    Tensors in tuples, named tuples, lists, mappings and dataclasses, however nested, are moved; everything else
+    (strings, numpy arrays, ...) stays as it is. With `mean` and `std`, or `dtype`, the pictures among them are scaled
+    and cast on the device, so that one byte a value travels. **Pictures** are the uint8 tensors of four dimensions
+    with three channels, N x 3 x H x W (in either memory format, which is kept) or N x H x W x 3; so labels, boxes,
+    masks (N x H x W or one channel) and whatever is floating already stay as they are.
+
+    The arithmetic is float32, whatever `dtype`: (x - 255 mean) / (255 std), which is torchvision's
+    `to_dtype(torch.float32, scale=True)` and `normalize` within rounding, then the cast. It has no multiply followed
+    by an add, which a device might fuse, so CPU and GPU give the same bits.
+
+    Without CUDA the same happens on the CPU (or by plain `.to` on another device), without the look-ahead. There, with
+    neither `mean`, `std` nor `dtype`, batches pass unchanged: the very same objects.
+
+    Attributes of the loader (`dataset`, `sampler`, `set_epoch`, ...) can be had from the prefetcher. Each `iter()` is
+    a new pass through the loader.
+
+    Args:
+        loader: any iterable of batches.
+        device: where to; None is the current CUDA device where there is one, else the CPU.
+        mean: three numbers in torchvision's convention, for values from 0 to 1; together with `std`.
+        std: three numbers in the same convention.
+        dtype: float32, float16, bfloat16 or float64; None is float32 if `mean` and `std` are given. Alone it scales
+            pictures to 0..1.
+
+    Raises:
+        OptionError: an argument that cannot be used. Also, while iterating, if pictures were to be scaled and a batch
+            has floating N x 3 x H x W tensors where uint8 ones were expected.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[T],
+        device: torch.device | str | int | None = None,
+        *,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+            raise OptionError(f"loader must be an iterable of batches, not {loader!r}")
+        self.loader = loader
+        self.device = _resolve_device(device)
+        self._scaling = make_scaling(mean, std, dtype)
+        # One for the prefetcher's whole life: the allocator keeps a pool of blocks for each stream, and a new stream
+        # each epoch would leave a pool behind each time.
+        self._side_stream: torch.cuda.Stream | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        batches = iter(self.loader)
+        try:
+            if self.device.type == "cuda":
+                yield from self._through_side_stream(batches)
+            else:
+                # `map` holds no batch while the consumer works or the loader waits for a free slot.
+                yield from map(self._place, batches)
+        finally:
+            _close(batches, self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]  # TypeError where the loader has none, as it should be
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only for what is not found here. Special names and a `loader` not yet set (copy, pickle) end here.
+        if name == "loader" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.loader, name)
+
+    def _place(self, batch: T) -> T:
+        scale = self._scaling or _unscaled
+        if self._scaling is not None:
+            self._scaling.check(batch)
+        return map_tensors(batch, lambda tensor: scale(tensor.to(self.device)))
+
+    def _through_side_stream(self, batches: Iterator[T]) -> Iterator[T]:
+        if self._side_stream is None:
+            self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        passage = _Passage[T](self._side_stream, self.device, self._scaling)
+        try:
+            for copied in one_ahead(map(passage.start, batches)):
+                yield passage.hand_over(copied)
+        finally:
+            passage.finish()
+
+
+@dataclasses.dataclass(slots=True)
+class _Copied(Generic[T]):
+    """A batch whose copy is queued: usable on a stream that waits for `done`."""
+
+    batch: T | None
+    made: list[Tensor]
+    done: torch.cuda.Event
+
+
+class _Passage(Generic[T]):
+    """One pass through the loader on the side stream, and what keeps the sources of its copies alive."""
+
+    def __init__(self, stream: torch.cuda.Stream, device: torch.device, scaling: Scaling | None) -> None:
+        self._stream = stream
+        self._device = device
+        self._scaling = scaling
+        self._scale: Callable[[Tensor], Tensor] = scaling or _unscaled
+        self._pending: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
+
+    def start(self, batch: T) -> _Copied[T]:
+        """Queue the copy and scaling of a batch behind what the consumer has queued so far."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        if self._scaling is not None:
+            self._scaling.check(batch)
+        made: list[Tensor] = []
+        sources: list[Tensor] = []
+        # A blocking event lets the host sleep in `synchronize`, where the default would keep a core busy.
+        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        try:
+            with torch.cuda.stream(self._stream):
+                moved = map_tensors(batch, lambda tensor: self._place(tensor, made, sources))
+        finally:  # also after an error half-way: what is queued already reads its sources
+            done.record(self._stream)
+            self._pending.append((done, sources))
+        self._release()
+        return _Copied(moved, made, done)
+
+    def hand_over(self, copied: _Copied[T]) -> T:
+        """Make the consumer's stream wait for this copy (not for the next one, which is queued already)."""
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_event(copied.done)
+        for tensor in copied.made:
+            tensor.record_stream(consumer)
+        # From here on the batch is the consumer's alone: dropped there, its memory is free.
+        batch, copied.batch, copied.made = copied.batch, None, []
+        return cast(T, batch)
+
+    def finish(self) -> None:
+        """Let go of all sources, once nothing reads them any more."""
+        while self._pending:
+            self._pending.popleft()[0].synchronize()
+
+    def _release(self) -> None:
+        while len(self._pending) > _MAX_PENDING or (self._pending and self._pending[0][0].query()):  # type: ignore[no-untyped-call]
+            self._pending.popleft()[0].synchronize()
+
+    def _place(self, tensor: Tensor, made: list[Tensor], sources: list[Tensor]) -> Tensor:
+        strided = tensor.layout is torch.strided
+        if tensor.device.type == "cpu":
+            # From pageable memory the copy would block the host until the consumer's queued work is done.
+            source = tensor.pin_memory() if strided and tensor.numel() and not tensor.is_pinned() else tensor
+            sources.append(source)
+        else:
+            source = tensor
+        placed = self._scale(source.to(self._device, non_blocking=True))
+        if placed is tensor:
+            return tensor
+        if tensor.is_cuda and strided:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))  # read here, perhaps freed by the consumer
+        if strided:
+            made.append(placed)
+        return placed
+
+
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each given only once the next one has been made.
+
+    An exception of `items` is raised in its place, after the items before it; only what is meant to stop the program
+    (KeyboardInterrupt and its like) is not held back.
+    """
+    end = object()
+    current = next(items, end)
+    while current is not end:
+        # A list, since a variable that holds an exception makes a cycle with this frame, which would keep the loader's
+        # workers alive until the next collection.
+        failures: list[Exception] = []
+        following: object = end
+        try:
+            following = next(items, end)
+        except Exception as error:
+            failures.append(error)
+        yield cast(T, current)
+        if failures:
+            raise failures.pop()
+        current = following
+
+
+def _close(batches: Iterator[object], loader: object) -> None:
+    """End the loader's iterator now rather than when it is collected; never the loader, if it is its own iterator."""
+    close = getattr(batches, "close", None)
+    if callable(close) and (batches is not loader or isinstance(batches, GeneratorType)):
+        close()
+
+
+def _resolve_device(device: torch.device | str | int | None) -> torch.device:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device is None:
+        return torch.device("cuda", torch.cuda.current_device()) if count else torch.device("cpu")
+    try:
+        resolved = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device={device!r}: give 'cuda', 'cuda:0', 'cpu', 'mps', ... or None ({error})") from error
+    if resolved.type != "cuda":
+        return resolved
+    if not count:
+        raise OptionError(f"device={device!r}: torch sees no CUDA device; give 'cpu', or None for the best there is")
+    given = cast(int | None, resolved.index)  # the stub knows no None, which plain 'cuda' has
+    index = torch.cuda.current_device() if given is None else given
+    if index >= count:
+        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices, give 'cuda:0' to 'cuda:{count - 1}'")
+    return torch.device("cuda", index)
+
+
+def _unscaled(tensor: Tensor) -> Tensor:
+    return tensor

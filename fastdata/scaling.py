@@ -1,0 +1,135 @@
+"""Scaling of pictures: uint8 tensors flow in, normalised floating ones come out, with equal bits on CPU and GPU.
+
+(x - 255 mean) / (255 std), computed in float32 whatever the result's type. It is torchvision's
+`normalize(to_dtype(x, torch.float32, scale=True), mean, std)` within rounding. It is not the one multiply-add that it
+could be: a GPU fuses that and rounds once where a CPU rounds twice, while a subtraction and a division are rounded
+alike everywhere. The two passes take a tenth of a millisecond for 256 pictures of 224 x 224 at 4 TB/s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fastdata.errors import OptionError
+from fastdata.nest import map_tensors
+
+# Mean and standard deviation of ImageNet's training pictures, of values from 0 to 1: the ones that torchvision's
+# models were trained with.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+_CHANNELS = 3
+_WHITE = 255.0  # the largest uint8
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+class Scaling:
+    """Scales and casts the pictures of a batch; what else is in it stays.
+
+    Args:
+        mean: one number a channel, for values from 0 to 1.
+        std: the same.
+        dtype: the result's type.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._shift = torch.tensor(mean, dtype=torch.float64).mul(_WHITE).float()
+        self._divisor = torch.tensor(std, dtype=torch.float64).mul(_WHITE).float()
+        self._placed: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
+
+    def check(self, batch: object) -> None:
+        """Refuse a batch whose pictures are floating already: they would pass unscaled without a word.
+
+        Raises:
+            OptionError: there are floating tensors of a picture's shape, and no uint8 ones.
+        """
+        found: list[Tensor] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        map_tensors(batch, note)
+        if any(tensor.is_floating_point() and channel_axis(tensor) for tensor in found) and not any(
+            is_picture(tensor) for tensor in found
+        ):
+            told = ", ".join(f"{name_of(tensor.dtype)} {tuple(tensor.shape)}" for tensor in found)
+            raise OptionError(
+                f"mean, std and dtype scale uint8 pictures, and this batch has floating ones only ({told}): let the "
+                "transform return uint8, or leave mean, std and dtype out"
+            )
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        if not is_picture(tensor):
+            return tensor
+        shift, divisor = self._constants(tensor.device, channel_axis(tensor) == 1)
+        difference = torch.sub(tensor, shift)  # uint8 and float32 give float32
+        if self.dtype is torch.float32:
+            return difference.div_(divisor)
+        return torch.div(difference, divisor, out=torch.empty_like(difference, dtype=self.dtype))
+
+    def _constants(self, device: torch.device, channels_first: bool) -> tuple[Tensor, Tensor]:
+        # Tensors, never Python numbers: CUDA turns a division by a number into a product with its reciprocal, which
+        # rounds otherwise than the CPU's division.
+        place = device, channels_first
+        if place not in self._placed:
+            shape = (_CHANNELS, 1, 1) if channels_first else (_CHANNELS,)
+            self._placed[place] = self._shift.view(shape).to(device), self._divisor.view(shape).to(device)
+        return self._placed[place]
+
+
+def channel_axis(tensor: Tensor) -> int:
+    """Which dimension of a batch of pictures has the three channels, 1 before 3; 0 where the shape is no such batch's.
+
+    Three dimensions are not enough: 3 x H x W is one picture, or three masks.
+    """
+    if tensor.dim() != 4:
+        return 0
+    return next((axis for axis in (1, 3) if tensor.shape[axis] == _CHANNELS), 0)
+
+
+def is_picture(tensor: Tensor) -> bool:
+    """Whether this is a uint8 batch of pictures: N x 3 x H x W or N x H x W x 3."""
+    return tensor.dtype is torch.uint8 and channel_axis(tensor) > 0
+
+
+def make_scaling(
+    mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype | None
+) -> Scaling | None:
+    """The scaling that these arguments ask for; None where they ask for none.
+
+    Raises:
+        OptionError: an argument that cannot be used; the message names it.
+    """
+    if (mean is None) != (std is None):
+        missing, given = ("mean", f"std={std!r}") if mean is None else ("std", f"mean={mean!r}")
+        raise OptionError(f"mean and std go together: {given} came without {missing}")
+    if dtype is not None and dtype not in _DTYPES:
+        raise OptionError(f"dtype={dtype!r}: give one of {', '.join(map(name_of, _DTYPES))}, or None")
+    if mean is None or std is None:
+        return Scaling((0.0,) * _CHANNELS, (1.0,) * _CHANNELS, dtype) if dtype else None
+    means = _numbers("mean", mean, lambda value: -1 <= value <= 1, "-1 to 1 (divide by 255 what is meant for 0..255)")
+    stds = _numbers("std", std, lambda value: 0 < value < math.inf, "above 0")
+    return Scaling(means, stds, dtype or torch.float32)
+
+
+def _numbers(name: str, given: Iterable[float], fits: Callable[[float], bool], allowed: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(value) for value in given)
+    except (TypeError, ValueError):
+        raise OptionError(f"{name}={given!r}: give three numbers, one a channel") from None
+    if len(values) != _CHANNELS:
+        raise OptionError(f"{name}={given!r}: {len(values)} numbers came, give {_CHANNELS}, one a channel")
+    if not all(map(fits, values)):
+        raise OptionError(f"{name}={given!r}: each number must be {allowed}")
+    return values
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """`float32` for `torch.float32`."""
+    return str(dtype).removeprefix("torch.")

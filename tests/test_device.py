@@ -1,0 +1,456 @@
+"""CUDAPrefetcher: the passage of batches anywhere, and on a GPU the streams, events and memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+from fastdata.device import IMAGENET_MEAN, IMAGENET_STD, CUDAPrefetcher, one_ahead
+from fastdata.errors import OptionError
+from fastdata.scaling import make_scaling
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: torch.Tensor
+
+
+class Broken(Exception):
+    pass
+
+
+def pictures(count: int, size: int = 8, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
+
+
+def batches(count: int, size: int = 8) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(pictures(4, size, seed), torch.arange(4) + seed) for seed in range(count)]
+
+
+def each(items: Iterable[Any], do: Callable[[Any], object]) -> None:
+    for item in items:
+        do(item)
+
+
+# --- one ahead: the order of things on a side stream, without one
+
+
+def test_one_ahead_makes_the_next_before_it_gives_one() -> None:
+    log: list[str] = []
+
+    def made() -> Iterator[int]:
+        for item in range(3):
+            log.append(f"made {item}")
+            yield item
+
+    for item in one_ahead(made()):
+        log.append(f"used {item}")
+    assert log == ["made 0", "made 1", "used 0", "made 2", "used 1", "used 2"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_one_ahead_gives_all_and_then_fails_in_place(count: int) -> None:
+    assert list(one_ahead(iter(range(count)))) == list(range(count))
+
+    def failing() -> Iterator[int]:
+        yield from range(count)
+        raise Broken
+
+    got: list[int] = []
+    with pytest.raises(Broken):
+        each(one_ahead(failing()), got.append)
+    assert got == list(range(count))
+
+
+def test_one_ahead_does_not_hold_an_interrupt_back() -> None:
+    def interrupted() -> Iterator[int]:
+        yield 0
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(one_ahead(interrupted()))
+
+
+def test_a_failure_leaves_no_cycle_behind() -> None:
+    class Held:
+        pass
+
+    def failing(held: Held) -> Iterator[int]:
+        yield 0
+        raise Broken(held)
+
+    def run() -> weakref.ref[Held]:
+        held = Held()
+        with pytest.raises(Broken):
+            list(one_ahead(failing(held)))
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert run()() is None
+    finally:
+        gc.enable()
+
+
+# --- everywhere
+
+
+def test_without_work_the_very_same_objects_pass() -> None:
+    given: list[Any] = [*batches(2), {"x": pictures(1)}, None, "text", [np.zeros(2)]]
+    got = list(CUDAPrefetcher(given, "cpu"))
+    assert all(new is old for new, old in zip(got, given, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scaling_of_pictures_only(device: str) -> None:
+    masks = torch.ones(4, 8, 8, dtype=torch.uint8)
+    given: Any = {"image": pictures(4), "views": [Pair(pictures(2), torch.tensor([1, 2]))], "mask": masks, "key": "a"}
+    (got,) = CUDAPrefetcher([given], device, mean=IMAGENET_MEAN, std=IMAGENET_STD, dtype=torch.bfloat16)
+    scaling = make_scaling(IMAGENET_MEAN, IMAGENET_STD, torch.bfloat16)
+    assert scaling is not None
+    # Equal bits on any device.
+    assert torch.equal(got["image"].cpu(), scaling(given["image"]))
+    (pair,) = got["views"]
+    assert isinstance(pair, Pair)
+    assert torch.equal(pair.image.cpu(), scaling(given["views"][0].image))
+    assert pair.label.cpu().tolist() == [1, 2]
+    assert got["mask"].dtype is torch.uint8
+    assert got["key"] == "a"
+    assert {t.device.type for t in (got["image"], pair.image, pair.label, got["mask"])} == {device}
+    assert given["image"].dtype is torch.uint8
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_memory_format_stays(device: str) -> None:
+    last = pictures(4).contiguous(memory_format=torch.channels_last)
+    for dtype in (None, torch.float32, torch.float16):
+        (got,) = CUDAPrefetcher([last], device, dtype=dtype)
+        assert got.is_contiguous(memory_format=torch.channels_last)
+        (got,) = CUDAPrefetcher([last.permute(0, 2, 3, 1)], device, dtype=dtype)
+        assert got.is_contiguous()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_around_a_loader_with_a_tail_batch(device: str, workers: int) -> None:
+    loader = DataLoader(TensorDataset(pictures(10), torch.arange(10)), batch_size=4, num_workers=workers)
+    prefetcher = CUDAPrefetcher(loader, device, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    assert len(prefetcher) == 3
+    for _ in range(2):
+        got = list(prefetcher)
+        assert [len(images) for images, _ in got] == [4, 4, 2]
+        assert torch.cat([labels for _, labels in got]).tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_exception_of_the_loader_comes_in_its_place(device: str, count: int) -> None:
+    def failing() -> Iterator[Any]:
+        yield from batches(count)
+        raise Broken("in the loader")
+
+    got: list[int] = []
+    with pytest.raises(Broken, match="in the loader"):
+        each(CUDAPrefetcher(failing(), device, dtype=torch.float32), lambda batch: got.append(len(batch[0])))
+    assert got == [4] * count
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_exception_in_a_worker_leaves_nothing_behind(device: str) -> None:
+    loader = DataLoader(FailsAt(9), batch_size=4, num_workers=2)
+    got: list[int] = []
+    with pytest.raises(Broken):
+        each(CUDAPrefetcher(loader, device), lambda batch: got.extend(batch.tolist()))
+    assert got == list(range(8))
+
+
+class FailsAt(Dataset[int]):
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.index:
+            raise Broken
+        return index
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_early_break_ends_the_loaders_iterator(device: str) -> None:
+    ended: list[str] = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            try:
+                yield from batches(5)
+            finally:
+                ended.append("iterator")
+
+        def close(self) -> None:
+            ended.append("loader")
+
+    prefetcher = CUDAPrefetcher(Loader(), device)
+    for _ in prefetcher:
+        break
+    assert ended == ["iterator"]
+    assert len(list(prefetcher)) == 5
+    assert ended == ["iterator", "iterator"]
+
+
+def test_a_loader_that_is_its_own_iterator_is_not_closed() -> None:
+    class Own:
+        closed = False
+        left = 3
+
+        def __iter__(self) -> Own:
+            return self
+
+        def __next__(self) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise StopIteration
+            return self.left
+
+        def close(self) -> None:
+            self.closed = True
+
+    own = Own()
+    assert next(iter(CUDAPrefetcher(own, "cpu"))) == 2
+    assert not own.closed
+    generator = (batch for batch in batches(3))
+    next(iter(CUDAPrefetcher(generator, "cpu")))
+    assert list(generator) == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_workers_end_after_an_early_break(device: str) -> None:
+    # The fixture that looks for children left behind does the checking.
+    loader = DataLoader(TensorDataset(pictures(64)), batch_size=2, num_workers=2)
+    for _ in CUDAPrefetcher(loader, device):
+        break
+
+
+def test_on_the_cpu_no_batch_is_held_for_the_consumer() -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def loader() -> Iterator[torch.Tensor]:
+        for seed in range(3):
+            assert all(source() is None for source in alive)
+            picture = pictures(2, seed=seed)
+            alive.append(weakref.ref(picture))
+            yield_now = [picture]
+            del picture
+            yield yield_now.pop()
+
+    for scaled in CUDAPrefetcher(loader(), "cpu", dtype=torch.float32):
+        assert scaled.dtype is torch.float32
+        assert alive[-1]() is None
+
+
+def test_attributes_of_the_loader() -> None:
+    dataset = TensorDataset(torch.arange(8))
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, num_replicas=2, rank=0)
+    prefetcher = CUDAPrefetcher(DataLoader(dataset, batch_size=2, sampler=sampler), "cpu")
+    assert prefetcher.dataset is dataset
+    assert prefetcher.batch_size == 2
+    prefetcher.sampler.set_epoch(3)
+    assert sampler.epoch == 3
+
+    class WithEpochs(list[int]):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    loader = WithEpochs()
+    CUDAPrefetcher(loader, "cpu").set_epoch(5)
+    assert loader.epoch == 5
+    with pytest.raises(AttributeError, match="set_epoch"):
+        CUDAPrefetcher([1], "cpu").set_epoch(1)
+
+
+def test_copies_and_pickles() -> None:
+    prefetcher = CUDAPrefetcher([pictures(1)], "cpu", dtype=torch.float32)
+    for again in (copy.copy(prefetcher), pickle.loads(pickle.dumps(prefetcher))):
+        assert torch.equal(next(iter(again)), next(iter(prefetcher)))
+
+
+def test_a_length_only_where_the_loader_has_one() -> None:
+    with pytest.raises(TypeError, match="has no len"):
+        len(CUDAPrefetcher(iter([1]), "cpu"))
+    assert list(CUDAPrefetcher(iter([1]), "cpu")) == [1]
+
+
+def test_floating_pictures_are_refused_when_scaling_was_asked_for() -> None:
+    with pytest.raises(OptionError, match="let the transform return uint8"):
+        list(CUDAPrefetcher([(torch.zeros(2, 3, 4, 4), 1)], "cpu", dtype=torch.float16))
+    assert list(CUDAPrefetcher([(pictures(1), "a")], "cpu", dtype=torch.float16))
+
+
+def test_the_default_device() -> None:
+    expected = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
+    assert str(CUDAPrefetcher([]).device) == expected
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", 99, 1.5])
+def test_devices_that_cannot_be(device: Any) -> None:
+    with pytest.raises(OptionError, match=r"device="):
+        CUDAPrefetcher([], device)
+
+
+def test_a_loader_that_cannot_be() -> None:
+    with pytest.raises(OptionError, match="loader must be an iterable of batches, not 5"):
+        CUDAPrefetcher(5, "cpu")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="mean and std go together"):
+        CUDAPrefetcher([], "cpu", mean=IMAGENET_MEAN)
+
+
+def test_a_device_without_streams() -> None:
+    # The path that MPS and others take; `meta` is the one such device that every torch has.
+    (got,) = CUDAPrefetcher([(pictures(2), "a")], "meta", dtype=torch.float16)
+    assert got[0].device.type == "meta"
+    assert got[0].dtype is torch.float16
+
+
+# --- on a GPU
+
+
+def busy(cycles: int = 50_000_000) -> None:
+    """Keep the current stream busy for some hundredths of a second, so that what is queued behind is pending."""
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+@needs_cuda
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_slow_consumer_reads_what_was_sent(pinned: bool, keep: int) -> None:
+    given = batches(30, size=256)
+    if pinned:
+        given = [(images.pin_memory(), labels.pin_memory()) for images, labels in given]
+    sums: list[torch.Tensor] = []
+    kept: list[torch.Tensor] = []
+    for images, labels in CUDAPrefetcher(given, "cuda"):
+        busy()
+        sums.append(images.long().sum() + labels.sum())
+        if keep:
+            kept = [*kept[-keep:], images]
+        del images, labels  # their memory may go to the next copies at once
+    expected = [int(images.long().sum() + labels.sum()) for images, labels in given]
+    assert [int(total) for total in sums] == expected
+
+
+@needs_cuda
+def test_a_consumer_on_a_stream_of_its_own() -> None:
+    given = batches(20, size=256)
+    sums = []
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        for images, _ in CUDAPrefetcher(given, "cuda"):
+            assert torch.cuda.current_stream() == stream
+            busy()
+            sums.append(images.long().sum())
+            del images
+    stream.synchronize()
+    assert [int(total) for total in sums] == [int(images.long().sum()) for images, _ in given]
+
+
+@needs_cuda
+def test_a_source_is_held_until_its_copy_is_done() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def loader() -> Iterator[torch.Tensor]:
+        for seed in range(6):
+            # At most the last copy's source may still be held when the next is asked for.
+            assert sum(source() is not None for source in alive) <= 1
+            array = np.full((2, 3, 64, 64), seed, np.uint8)
+            alive.append(weakref.ref(array))
+            yield torch.from_numpy(array).pin_memory() if seed % 2 else torch.from_numpy(array)
+            del array
+
+    got = []
+    for images in CUDAPrefetcher(loader(), "cuda"):
+        busy()
+        got.append(images.float().mean())
+    assert [int(mean) for mean in got] == list(range(6))
+    assert all(source() is None for source in alive)
+
+
+@needs_cuda
+def test_one_stream_and_flat_memory_over_40_epochs() -> None:
+    given = batches(6, size=128)
+    prefetcher = CUDAPrefetcher(given, "cuda", mean=IMAGENET_MEAN, std=IMAGENET_STD, dtype=torch.bfloat16)
+    reserved, streams = [], set()
+    for _ in range(40):
+        for images, _ in prefetcher:
+            (images.float() ** 2).sum()
+        del images
+        torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+        streams.add(prefetcher._side_stream)
+    assert len(streams) == 1
+    assert None not in streams
+    assert max(reserved[5:]) == reserved[5]
+
+
+@needs_cuda
+@pytest.mark.parametrize("end", ["break", "exception"])
+def test_an_early_end_with_copies_in_flight(end: str) -> None:
+    prefetcher = CUDAPrefetcher([(i.pin_memory(), n) for i, n in batches(8, size=256)], "cuda", dtype=torch.float16)
+
+    def leave_early() -> torch.Tensor:
+        for images, _ in prefetcher:
+            busy()
+            if end == "exception":
+                raise Broken
+            return images
+        raise AssertionError
+
+    if end == "exception":
+        with pytest.raises(Broken):
+            leave_early()
+    else:
+        assert leave_early().isfinite().all()
+    assert len(list(prefetcher)) == 8
+
+
+@needs_cuda
+def test_tensors_that_are_there_already() -> None:
+    given = [(pictures(4, seed=seed).cuda(), pictures(1, seed=seed)) for seed in range(4)]
+    for (there, _), (images, moved) in zip(given, CUDAPrefetcher(given, "cuda"), strict=True):
+        assert images is there
+        assert moved.is_cuda
+    scaled = list(CUDAPrefetcher(given, "cuda", dtype=torch.float32))
+    assert all(torch.equal(there.float() / 255, images) for (there, _), (images, _) in zip(given, scaled, strict=True))
+    back = list(CUDAPrefetcher(given, "cpu"))
+    assert all(images.device.type == "cpu" for images, _ in back)
+
+
+@needs_cuda
+@pytest.mark.parametrize("odd", ["empty", "sparse", "expanded", "transposed"])
+def test_odd_tensors(odd: str) -> None:
+    plain = torch.arange(12.0).view(3, 4)
+    given = {
+        "empty": plain[:0],
+        "sparse": plain.to_sparse(),
+        "expanded": plain.expand(2, 3, 4),
+        "transposed": plain.t(),
+    }
+    (got,) = CUDAPrefetcher([given[odd]], "cuda")
+    assert got.is_cuda
+    assert torch.equal(got.cpu().to_dense(), given[odd].to_dense())
