@@ -8,6 +8,7 @@ epoch (`fastdata.datasets.epochs`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from multiprocessing import context
 from typing import Any
@@ -177,10 +178,9 @@ class ImageStream(IterableDataset[Any]):
         return default_collate(samples)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if context.get_spawning_popen() is not None:
-            state["_inherited"] = distributed_ranks()  # a spawned worker knows nothing of the process group
-        return state
+        if context.get_spawning_popen() is None:
+            return self.__dict__ | {"_ledger": copy.copy(self._ledger)}  # a copy counts for itself from here on
+        return self.__dict__ | {"_inherited": distributed_ranks()}  # a spawned worker knows no process group
 
     def __repr__(self) -> str:
         parts = ("shuffle", "seed", "batch_size", "drop_last", "pad")
