@@ -34,10 +34,13 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from fastdata.manifest import Manifest
     from fastdata.record import Record, key_from_path, path_from_key
     from fastdata.reproducibility import seed_everything, seed_worker
+    from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
     "CUDAPrefetcher",
     "CacheError",
     "ConvertError",
@@ -94,6 +97,7 @@ _MODULES = {
     "fastdata.manifest": ("Manifest",),
     "fastdata.record": ("Record", "key_from_path", "path_from_key"),
     "fastdata.reproducibility": ("seed_everything", "seed_worker"),
+    "fastdata.scaling": ("IMAGENET_MEAN", "IMAGENET_STD"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
