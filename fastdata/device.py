@@ -26,8 +26,9 @@ __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "CUDAPrefetcher", "one_ahead"]
 T = TypeVar("T")
 
 # Copies whose sources are still held when the next batch is asked for. One: a loader with two slots then always has a
-# free one, and the host runs at most a few steps ahead of the device, which bounds the memory for batches in flight.
+# free one, and the host runs at most two steps ahead of the device, which bounds the memory for batches in flight.
 _MAX_PENDING = 1
+_END = object()
 
 
 class CUDAPrefetcher(Generic[T]):
@@ -111,7 +112,7 @@ class CUDAPrefetcher(Generic[T]):
             self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         passage = _Passage[T](self._side_stream, self.device, self._scaling)
         try:
-            for copied in one_ahead(map(passage.start, batches)):
+            for copied in one_ahead(iter(lambda: passage.start_next(batches), None)):
                 yield passage.hand_over(copied)
         finally:
             passage.finish()
@@ -136,8 +137,13 @@ class _Passage(Generic[T]):
         self._scale: Callable[[Tensor], Tensor] = scaling or _unscaled
         self._pending: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
-    def start(self, batch: T) -> _Copied[T]:
-        """Queue the copy and scaling of a batch behind what the consumer has queued so far."""
+    def start_next(self, batches: Iterator[T]) -> _Copied[T] | None:
+        """Queue the copy and scaling of the next batch behind what the consumer has queued so far; None at the end."""
+        self._release()
+        batch = next(batches, _END)
+        return None if batch is _END else self._start(cast(T, batch))
+
+    def _start(self, batch: T) -> _Copied[T]:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         if self._scaling is not None:
             self._scaling.check(batch)
@@ -151,7 +157,6 @@ class _Passage(Generic[T]):
         finally:  # also after an error half-way: what is queued already reads its sources
             done.record(self._stream)
             self._pending.append((done, sources))
-        self._release()
         return _Copied(moved, made, done)
 
     def hand_over(self, copied: _Copied[T]) -> T:
@@ -197,15 +202,14 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
     An exception of `items` is raised in its place, after the items before it; only what is meant to stop the program
     (KeyboardInterrupt and its like) is not held back.
     """
-    end = object()
-    current = next(items, end)
-    while current is not end:
+    current = next(items, _END)
+    while current is not _END:
         # A list, since a variable that holds an exception makes a cycle with this frame, which would keep the loader's
         # workers alive until the next collection.
         failures: list[Exception] = []
-        following: object = end
+        following: object = _END
         try:
-            following = next(items, end)
+            following = next(items, _END)
         except Exception as error:
             failures.append(error)
         yield cast(T, current)

@@ -8,8 +8,8 @@ How the numbers come about. For every epoch the DataLoader draws a 64-bit base s
 torch's default one) and starts worker w with base + w, which is `torch.initial_seed()` there.
 
 - Rank 0: PyTorch's recipe to the letter: `random` and `numpy.random` get that number modulo 2**32, and torch's CPU
-  generator uses no more of it either. Workers of one epoch never share it; over many epochs two may by chance (0.5 % for
-  100 epochs of 64 workers), as with the recipe.
+  generator uses no more of it either. Workers of one epoch never share it; over many epochs two may by chance (0.5 %
+  for 100 epochs of 64 workers), as with the recipe.
 - Other ranks, where all ranks were seeded alike: all three get the hash of (that number, rank). `random` and numpy
   use all of its 64 bits, numpy as an array of two 32-bit words.
 
