@@ -28,7 +28,7 @@ import fastdata
 FORMATS = {"lmdb": "photos.lmdb", "hdf5": "photos.h5", "tar": "photos.tar"}
 HEIGHT, WIDTH = 240, 320
 SIDE = 64  # what the CNN sees: small enough to train on a CPU in a moment
-EPOCHS = 12
+EPOCHS = 15
 BATCH = 16
 HELD_OUT = 5  # every fifth picture is for testing
 
