@@ -24,12 +24,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fastdata.errors import ConvertError, OutputExistsError
+from fastdata.formats.index import INDEX_NAME
+from fastdata.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2  # linux/fs.h
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
+# Their presence says that a folder is a data set, whole or not: it may be replaced. Others are a user's own files.
+_DATA_SET_NAMES = (MANIFEST_NAME, INDEX_NAME, "data.mdb")
 
 
 class Staging:
@@ -44,7 +48,8 @@ class Staging:
         """Take the place.
 
         Raises:
-            OutputExistsError: something is at `target`, and not `overwrite`; it stays untouched.
+            OutputExistsError: something is at `target`, and not `overwrite`, or it is a folder with other things than
+                a data set; it stays untouched.
             ConvertError: another run is writing there, or the folder cannot be written.
         """
         self.target = os.path.abspath(target)
@@ -58,21 +63,39 @@ class Staging:
         self._lock: int | None = None
         try:
             self._lock = self._locked()
-            self._recover()
-        except OSError as error:
+            if self._recover():
+                warnings.warn(
+                    f"an earlier run was killed while it replaced {self.target!r}; the old data set was put back there",
+                    stacklevel=3,
+                )
+            self._clear()
+            self._check_target(target)
+        except BaseException as error:
             self.discard()
-            raise ConvertError(
-                f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
-            ) from error
-        if os.path.lexists(self.target) and not overwrite:
-            self.discard()
+            if isinstance(error, OSError) and not isinstance(error, ConvertError):
+                raise ConvertError(
+                    f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
+                ) from error
+            raise
+
+    def _check_target(self, target: str) -> None:
+        if not os.path.lexists(self.target):
+            return
+        if not self._overwrite:
             raise OutputExistsError(
                 f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
+            )
+        if not _is_replaceable(self.target):
+            raise OutputExistsError(
+                f"{target!r} is a folder of other files, not a data set; it is untouched. "
+                "Name another place, or remove it yourself"
             )
 
     def _locked(self) -> int:
         while True:
             os.makedirs(self._folder, exist_ok=True)
+            if os.path.islink(self._folder):  # clearing it would remove somebody else's files
+                raise ConvertError(f"{self._folder!r} is a link; remove it")
             lock = os.path.join(self._folder, "lock")
             try:
                 descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
@@ -93,15 +116,12 @@ class Staging:
                 raise
             os.close(descriptor)
 
-    def _recover(self) -> None:
-        """Clear what a killed run left; a data set whose replacement was interrupted goes back to its place."""
-        if os.path.lexists(self._old) and not os.path.lexists(self.target):
-            os.rename(self._old, self.target)
-            warnings.warn(
-                f"an earlier run was killed while it replaced {self.target!r}; the old data set was put back there",
-                stacklevel=4,
-            )
-        self._clear()
+    def _recover(self) -> bool:
+        """Put a data set back whose replacement was interrupted; was there one?"""
+        if not os.path.lexists(self._old) or os.path.lexists(self.target):
+            return False
+        os.rename(self._old, self.target)
+        return True
 
     def _clear(self) -> None:
         for name in os.listdir(self._folder):
@@ -110,30 +130,43 @@ class Staging:
 
     def commit(self) -> None:
         """Move the finished data set to its place; what was there is removed after that."""
+        if os.path.isdir(self.new):
+            _sync_folder(self.new)
         if self._overwrite and os.path.lexists(self.target):
-            if not _exchange(self.new, self.target):
+            if not _rename_flagged(self.new, self.target, _RENAME_EXCHANGE):
                 os.rename(self.target, self._old)
                 os.rename(self.new, self.target)
-        elif os.path.lexists(self.target):
-            raise OutputExistsError(
-                f"{self.target!r} came into being meanwhile; it is untouched, and nothing was written"
-            )
         else:
-            os.rename(self.new, self.target)
+            self._move_to_free_place()
         _sync_folder(os.path.dirname(self.target))
         self.discard()
 
+    def _move_to_free_place(self) -> None:
+        try:
+            if _rename_flagged(self.new, self.target, _RENAME_NOREPLACE):
+                return
+        except FileExistsError:
+            pass
+        else:  # no such call here: look and rename, in two steps
+            if not os.path.lexists(self.target):
+                os.rename(self.new, self.target)
+                return
+        raise OutputExistsError(f"{self.target!r} came into being meanwhile; it is untouched, and nothing was written")
+
     def discard(self) -> None:
-        """Remove what was built and let the place go."""
+        """Remove what was built and let the place go; a data set that was half replaced goes back to its place."""
         if self._lock is None:
             return
-        self._clear()
-        with contextlib.suppress(OSError):
+        try:
+            self._recover()
+            self._clear()
             os.unlink(os.path.join(self._folder, "lock"))
-        with contextlib.suppress(OSError):
             os.rmdir(self._folder)
-        os.close(self._lock)
-        self._lock = None
+        except OSError:
+            pass  # the next run to this place clears the rest; the error that led here matters more
+        finally:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -163,20 +196,31 @@ def _flock(descriptor: int) -> None:
             raise
 
 
-def _exchange(first: str, second: str) -> bool:
-    """Swap two names in one step; False where the system or file system cannot."""
+def _rename_flagged(first: str, second: str, flag: int) -> bool:
+    """renameat2: swap two names, or rename to a free one, in one step; False where system or file system cannot.
+
+    Raises:
+        OSError: it can, but not these (FileExistsError: the name is not free).
+    """
     if not sys.platform.startswith("linux"):
         return False
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:  # a C library older than 2018
         return False
-    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), flag) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(number, os.strerror(number), second)
+
+
+def _is_replaceable(path: str) -> bool:
+    if os.path.islink(path) or not os.path.isdir(path):
+        return True
+    names = os.listdir(path)
+    return not names or any(name in _DATA_SET_NAMES or name.endswith(".tar") for name in names)
 
 
 def _remove(path: str) -> None:

@@ -6,6 +6,7 @@ time, host, user, absolute path or number of workers, so that equal input gives 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -22,14 +23,16 @@ _MARK = "fastdata"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a data set: its name (relative, `/` between parts) and exact length.
+    """One file of a data set: its name (relative, `/` between parts; "" for the file itself) and exact length.
 
-    `head_sha256` is the hash of the first 8 kB where those must never change (LMDB's two meta pages), else "".
+    `head_sha256` is the hash of the first pages where those must never change (LMDB's two meta pages), else "".
+    `rest_sha256` is the hash of all that lies around the blobs where nothing else guards it (LMDB's tree), else "".
     """
 
     name: str
     bytes: int
     head_sha256: str = ""
+    rest_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ class Manifest:
     def to_json(self) -> bytes:
         """The manifest as JSON in ASCII, the same bytes for the same values.
 
+        Its last entry, `sha256`, is the hash of this same text without that entry, so that no name or number in it can
+        change unnoticed.
+
         Names that are not UTF-8 appear as lone surrogate escapes, as Python's own file names have them.
         """
         value = {
@@ -73,12 +79,11 @@ class Manifest:
             "fingerprint": self.fingerprint,
             "options": dict(self.options),
             "files": [
-                {"name": f.name, "bytes": f.bytes, **({"head_sha256": f.head_sha256} if f.head_sha256 else {})}
-                for f in self.files
+                {name: value for name, value in dataclasses.asdict(file).items() if value != ""} for file in self.files
             ],
             "index_sha256": self.index_sha256,
         }
-        return json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n"
+        return _dump(value | {"sha256": hashlib.sha256(_dump(value)).hexdigest()})
 
     @classmethod
     def from_json(cls, blob: bytes, where: str) -> Manifest:
@@ -88,17 +93,21 @@ class Manifest:
             FormatError: not JSON, not a manifest, of a newer layout, or with values that do not fit.
         """
         try:
-            value = json.loads(blob)
-        except ValueError as error:
+            value = json.loads(blob, parse_constant=_refuse_constant)
+            stated = value.pop("sha256", None) if isinstance(value, dict) else None
+            actual = hashlib.sha256(_dump(value)).hexdigest()
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{where}: the manifest is not valid JSON ({error}); convert the data again") from error
         if not isinstance(value, dict) or _MARK not in value:
             raise FormatError(f"{where}: not a fastdata manifest")
         version = value[_MARK]
-        if version != LAYOUT_VERSION:
+        if type(version) is not int or version != LAYOUT_VERSION:
             raise FormatError(
                 f"{where}: layout version {version!r}; this fastdata reads version {LAYOUT_VERSION}: "
                 "upgrade fastdata, or convert the data again"
             )
+        if stated != actual:
+            raise FormatError(f"{where}: the manifest was changed after it was written; convert the data again")
         try:
             return cls(
                 format=_typed(value, "format", str),
@@ -119,9 +128,17 @@ def is_manifest(blob: bytes) -> bool:
     """Whether these bytes are meant as a manifest of ours (other tools also write a `manifest.json`)."""
     try:
         value = json.loads(blob)
-    except ValueError:
+    except (ValueError, RecursionError):
         return f'"{_MARK}"'.encode() in blob[:64]
     return isinstance(value, dict) and _MARK in value
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _typed(value: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
@@ -139,10 +156,11 @@ def _strings(value: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _data_file(entry: Mapping[str, Any]) -> DataFile:
-    name: str = _typed(entry, "name", str)
+    name: str = _typed(entry, "name", str) if "name" in entry else ""
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"file name {name!r} leaves the data set")
-    return DataFile(name, _typed(entry, "bytes", int), entry.get("head_sha256", ""))
+    hashes = {kind: _typed(entry, kind, str) for kind in ("head_sha256", "rest_sha256") if kind in entry}
+    return DataFile(name, _typed(entry, "bytes", int), **hashes)
 
 
 class Fingerprint:

@@ -28,7 +28,12 @@ IMAGE_FIELDS = frozenset((
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-/ ,;=+@()[]{}!#$&^~'")
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
-_FIELD = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+# Fields that start with `__` (`__key__`, `__url__`) are webdataset's own.
+_FIELD = re.compile(r"(?!__)[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+# LMDB cannot hold more in one value.
+MAX_BLOB_BYTES = 2**32 - 1
+# As many digits as always fit into int64.
+_LABEL = re.compile(rb"\s*[+-]?[0-9]{1,18}\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,9 @@ def parse_label(key: str, blob: bytes | memoryview | None) -> int:
     """The class number that a `cls` field holds, -1 where there is none."""
     if blob is None:
         return -1
-    try:
-        return int(bytes(blob))
-    except ValueError as error:
-        came = bytes(blob)[:40]
-        raise RecordError(f"record {key!r}: field 'cls' must be an integer in ASCII, not {came!r}") from error
+    if _LABEL.fullmatch(blob) is None:
+        raise RecordError(f"record {key!r}: field 'cls' must be an integer in ASCII, not {bytes(blob)[:40]!r}")
+    return int(bytes(blob))
 
 
 def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
@@ -94,7 +97,10 @@ def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
         head, slash, name = path.rpartition("/")
         stem, dot, _ = name.rpartition(".")
         path = head + slash + (stem if dot and stem else name)
-    raw = path.encode("utf-8", "surrogateescape")
+    try:
+        raw = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise RecordError(f"path {path!r} is no file name: it holds a lone surrogate") from error
     if not raw:
         raise RecordError("an empty path gives no key")
     return _shorten(_escape(raw))
@@ -150,23 +156,27 @@ def check_record(record: Record) -> None:
         raw = key.encode("utf-8")
     except UnicodeEncodeError as error:
         raise RecordError(f"key {key!r} is not UTF-8; fastdata.key_from_path makes keys from paths") from error
-    if _escape(_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw)) != raw and not _is_cut(raw):
+    if _escape(_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw)) != raw:
         raise RecordError(
             f"key {key!r} does not follow the key rule; "
             f"use fastdata.key_from_path(path), which gives {key_from_path(key, keep_suffix=True)!r}"
         )
+    try:
+        record.path.encode("utf-8", "surrogateescape")
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise RecordError(f"record {key!r}: path {record.path!r} is no file name") from error
     if not fields:
         raise RecordError(f"record {key!r} has no fields")
     for name, blob in fields.items():
-        if not _FIELD.fullmatch(name):
-            raise RecordError(f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots")
+        if not isinstance(name, str) or not _FIELD.fullmatch(name):  # type: ignore[redundant-expr]  # as above
+            raise RecordError(
+                f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots; no leading '__'"
+            )
         if name == "jpeg":
             raise RecordError(f"record {key!r}: field 'jpeg' is spelled 'jpg' here, so that every reader finds it")
         if len(raw) + 1 + len(name) > MAX_NAME_BYTES:
             raise RecordError(f"record {key!r}: key and field {name!r} together exceed {MAX_NAME_BYTES} bytes")
         if not isinstance(blob, (bytes, bytearray, memoryview)):
             raise RecordError(f"record {key!r}: field {name!r} must be bytes-like, not {type(blob).__name__}")
-
-
-def _is_cut(raw: bytes) -> bool:
-    return len(raw) > MAX_KEY_BYTES - 8 and re.fullmatch(rb".*~[0-9a-f]{16}", raw, re.DOTALL) is not None
+        if memoryview(blob).nbytes > MAX_BLOB_BYTES:
+            raise RecordError(f"record {key!r}: field {name!r} has more than {MAX_BLOB_BYTES} bytes; split it")

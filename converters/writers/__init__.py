@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -63,17 +64,30 @@ def create(
     kind = format_of(name, format)
     if shard_size < 1:
         raise OptionError(f"shard_size must be at least 1 byte, not {shard_size}")
-    table = tuple(classes or ())
-    if not all(isinstance(item, str) for item in table) or len(set(table)) != len(table):
-        raise OptionError(f"classes must be distinct strings, not {table!r:.200}")
+    manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
     staging = Staging(name, overwrite=overwrite)
     try:
         sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
-        manifest = Manifest(kind, 0, (), table, options=dict(options or {}))
         return Writer(staging, sink(SinkOptions(staging.new, staging.target, shard_size)), manifest)
     except BaseException:
         staging.discard()
         raise
+
+
+def _class_table(classes: Sequence[str] | None) -> tuple[str, ...]:
+    table = tuple(classes or ())
+    distinct = len(set(table)) == len(table)
+    if isinstance(classes, str) or not all(isinstance(item, str) for item in table) or not distinct:
+        raise OptionError(f"classes must be a list of distinct strings, not {classes!r:.200}")
+    return table
+
+
+def _json_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options as they will be read back."""
+    try:
+        return dict(json.loads(json.dumps(dict(options or {}), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"options must be JSON values: {error}") from error
 
 
 class Writer:
@@ -94,21 +108,27 @@ class Writer:
 
         Raises:
             RecordError: its key or a field cannot be held by every format, the key was written before, or its class
-                number is not in the class table. Nothing of it is written.
-            ConvertError: the disk is full or failed.
+                number is not in the class table. Nothing of it is written; others can be.
+            ConvertError: the disk is full or failed. All is discarded.
         """
         if not self._open:
             raise ValueError(f"{self._staging.target}: this writer is closed")
         check_record(record)
-        self._builder.check_new(record.key)
+        fields = {name: blob if type(blob) is bytes else bytes(blob) for name, blob in record.fields.items()}
+        record = Record(record.key, fields, record.path)  # views of other shapes count their length otherwise
+        self._builder.check_new(record)
         label, classes = record.label, self._manifest.classes
         if classes and not -1 <= label < len(classes):
             raise RecordError(
                 f"record {record.key!r}: class number {label} is not in the table of {len(classes)} classes"
             )
-        with self._words():
-            places = self._sink.add(record)
-        self._builder.add(record, places)
+        try:
+            with self._words():
+                places = self._sink.add(record)
+            self._builder.add(record, places)
+        except BaseException:  # half a record may lie in the files: nothing can be written behind it
+            self.discard()
+            raise
 
     def close(self) -> None:
         """Finish the data set and move it to its place.
@@ -125,14 +145,19 @@ class Writer:
                 self.bytes_out = _size(self._staging.new)
                 self._staging.commit()
         finally:
-            self._sink.abort()
-            self._staging.discard()
+            self._let_go()
 
     def discard(self) -> None:
         """Throw away what was written; the destination stays as it was."""
         self._open = False
-        self._sink.abort()
-        self._staging.discard()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        try:
+            with contextlib.suppress(OSError):  # closing flushes, and a full disk fails once more
+                self._sink.abort()
+        finally:
+            self._staging.discard()
 
     @contextlib.contextmanager
     def _words(self) -> Iterator[None]:

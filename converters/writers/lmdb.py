@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from typing import Any
 
+import numpy as np
+
 from fastdata.converters.writers.base import SinkOptions, finished, write_synced
+from fastdata.errors import ConvertError, FormatError
+from fastdata.formats.files import map_file
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
-from fastdata.formats.lmdb import DATA_NAME, Places, meta_hash
+from fastdata.formats.lmdb import DATA_NAME, meta_hash, rest_hash
+from fastdata.formats.lmdb_pages import HEAD
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
 
 # One commit for this many bytes or entries: few enough commits that none is felt, little enough to hold in memory.
 _BATCH_BYTES = 32 << 20
 _BATCH_ENTRIES = 4096
-_PAGE = 4096
-_PAGE_HEAD = 16
+_PAGE = mmap.PAGESIZE  # LMDB takes the system's
 # An entry can dirty one page on each level of the tree and split it: 2 pages on at most 8 levels is more than any tree
 # of 4 kB pages needs (8 levels hold 10^13 entries). Room in the map that is not used is never written to the file.
 _TREE_PAGES = 16
@@ -47,7 +53,7 @@ class LmdbSink:
     def _commit(self) -> None:
         data = os.path.join(self._folder, DATA_NAME)
         used = os.stat(data).st_size if os.path.exists(data) else 2 * _PAGE
-        pages = sum(-(-(len(value) + _PAGE_HEAD) // _PAGE) + _TREE_PAGES for _, value in self._pending)
+        pages = sum(-(-(len(value) + HEAD) // _PAGE) + _TREE_PAGES for _, value in self._pending)
         room = used + (pages + 64) * _PAGE
         with _Environment(self._folder, map_size=room) as environment, environment.begin(write=True) as transaction:
             for key, value in self._pending:
@@ -56,18 +62,28 @@ class LmdbSink:
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
         self._commit()
-        with _Environment(self._folder, readonly=True) as environment, environment.begin(buffers=True) as transaction:
-            places = Places(environment.stat()["psize"])
-            for blob, name in builder.names():
-                builder.offset[blob] = places.offset(transaction.get(name))
+        self._note_places(builder)
         data = os.path.join(self._folder, DATA_NAME)
         with open(data, "r+b") as file:
             os.fsync(file.fileno())
         columns = builder.columns()
+        buffer = map_file(data)
+        rest = rest_hash(buffer, np.asarray(builder.offset), np.asarray(builder.size))
         index = write_synced(os.path.join(self._folder, INDEX_NAME), pack(columns))
-        files = [DataFile(DATA_NAME, os.stat(data).st_size, meta_hash(data)), DataFile(INDEX_NAME, index)]
+        files = [DataFile(DATA_NAME, len(buffer), meta_hash(data), rest), DataFile(INDEX_NAME, index)]
         done = finished(manifest, builder, columns, files)
         write_synced(os.path.join(self._folder, MANIFEST_NAME), [done.to_json()])
+
+    def _note_places(self, builder: IndexBuilder) -> None:
+        with _Environment(self._folder, readonly=True) as environment, environment.begin(buffers=True) as transaction:
+            places = Places(environment.stat()["psize"])
+            buffer = map_file(os.path.join(self._folder, DATA_NAME))
+            for blob, name in builder.names():
+                value = transaction.get(name)
+                place = places.offset(value)
+                if buffer[place : place + min(len(value), 8)] != value[:8]:
+                    raise ConvertError("LMDB's pages do not lie where they say; please report this")
+                builder.offset[blob] = place
 
     def abort(self) -> None:
         self._pending = []
@@ -85,9 +101,13 @@ class _Environment:
         # py-lmdb 3 carries two engines and lets an environment variable choose the file's layout; older ones have one.
         engine: dict[str, Any] = {"lib_version": 0} if int(lmdb.__version__.partition(".")[0]) >= 3 else {}
         # No lock file: staging keeps others out. No sync a batch: `finish` syncs once, before the manifest.
-        self._environment = lmdb.open(
-            self._folder, lock=False, sync=False, metasync=False, readahead=False, **engine, **self._options
-        )
+        options = self._options | engine | {"mode": 0o644}
+        try:
+            self._environment = lmdb.open(
+                self._folder, lock=False, sync=False, metasync=False, readahead=False, **options
+            )
+        except lmdb.Error as error:
+            raise _os_error(error) from error
         return self._environment
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -95,4 +115,48 @@ class _Environment:
 
         self._environment.close()
         if isinstance(error, lmdb.Error):
-            raise OSError(str(error)) from error
+            raise _os_error(error) from error
+
+
+def _os_error(error: Exception) -> OSError:
+    """lmdb tells a failed system call by its text alone."""
+    text = str(error)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EACCES):
+        if os.strerror(number) in text:
+            return OSError(number, os.strerror(number))
+    return OSError(text)
+
+
+class Places:
+    """Turns values that lmdb hands out (views of its map) into offsets in `data.mdb`.
+
+    LMDB writes its own number into the head of each page. A value lies in such a page, so the page's number times the
+    page size, plus the place in the page, is its offset; the map's base address follows and must be the same for all.
+    """
+
+    def __init__(self, page: int) -> None:
+        self._page = page
+        self._base: int | None = None
+
+    def offset(self, value: Any) -> int:
+        """The offset of a value in the file.
+
+        Raises:
+            FormatError: the page that holds it does not say where it is.
+        """
+        if not len(value):
+            return 0
+        address: int = np.frombuffer(value, np.uint8).__array_interface__["data"][0]
+        if self._base is None:
+            self._base = address - self._by_page_number(address)
+        return address - self._base
+
+    def _by_page_number(self, address: int) -> int:
+        import ctypes
+
+        within = address % self._page
+        number = int.from_bytes(ctypes.string_at(address - within, 8), "little")
+        offset = number * self._page + within
+        if not 2 <= number < 1 << 48:
+            raise FormatError("this LMDB does not number its pages as LMDB 0.9 does; it cannot be read by place")
+        return offset

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from collections.abc import Callable
 from typing import BinaryIO
 
 from fastdata.converters.writers.base import SinkOptions, finished, sized, write_synced
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
-from fastdata.formats.tar import BLOCK, END, FOOTER, INDEX_MEMBER, MARK
+from fastdata.formats.tar import BLOCK, END, FOOTER, INDEX_MEMBER, header, padded
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
 
@@ -40,7 +39,7 @@ class TarSink:
 
     def add(self, record: Record) -> list[tuple[int, int]]:
         members = [(header(f"{record.key}.{name}", len(blob)), blob) for name, blob in record.fields.items()]
-        length = sum(len(head) + _padded(len(blob)) for head, blob in members)
+        length = sum(len(head) + padded(len(blob)) for head, blob in members)
         if not self._single and (self._file is None or (self._place and self._place + length + len(END) > self._limit)):
             self._end()
             self._begin(os.path.join(self._new, self._name(len(self._shards))))
@@ -88,7 +87,7 @@ class TarSink:
         start = self._place + BLOCK  # behind the member's header, which is plain: a short ASCII name
 
         def size(room: int) -> int:
-            return _padded(len(index) + room) + BLOCK
+            return padded(len(index) + room) + BLOCK
 
         blob = sized(manifest_of, lambda room: start + size(room) + len(END))
         middle, end = start + len(index), start + len(index) + len(blob)
@@ -101,15 +100,3 @@ class TarSink:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def header(name: str, size: int) -> bytes:
-    """A tar header that depends on name and size alone; PAX records only for long or non-ASCII names."""
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime, info.mode = size, 0, 0o644
-    info.uname = info.gname = MARK.decode("ascii")
-    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-
-
-def _padded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK

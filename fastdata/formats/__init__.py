@@ -70,16 +70,17 @@ def open(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Rea
         FileNotFoundError: there is nothing at `path`.
         FormatError: it is unfinished, cut, changed since it was written, or nothing that can be read.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        from fastdata.formats.tar import open_tars
+    items = [path] if isinstance(path, (str, os.PathLike)) else path
+    names = [name for item in items for name in _expanded(os.fspath(item))]
+    kinds = [_what_folder(name) if os.path.isdir(name) else _what_file(name) for name in names]
+    if len(names) == 1:
+        return cast("Callable[[str], Reader]", load(FORMATS[kinds[0]].reader))(names[0])
+    from fastdata.formats.tar import open_tars
 
-        return open_tars([_existing(os.fspath(item)) for item in path])
-    name = os.fspath(path)
-    if not os.path.lexists(name) and (tars := _expanded(name)):
-        return open(tars)
-    name = _existing(name)
-    reader = FORMATS[_what_folder(name) if os.path.isdir(name) else _what_file(name)].reader
-    return cast("Callable[[str], Reader]", load(reader))(name)
+    folders = [name for name, kind in zip(names, kinds, strict=True) if kind != "tar" or os.path.isdir(name)]
+    if folders:
+        raise FormatError(f"{folders[0]}: not a tar file; a list, glob or brace pattern may name tar files only")
+    return open_tars(names)
 
 
 def load(place: str) -> object:
@@ -110,20 +111,21 @@ def format_of(path: str, chosen: str | None = None) -> str:
 
 
 def _expanded(pattern: str) -> list[str]:
+    """The absolute paths that a path or pattern stands for; what exists by that very name is no pattern."""
+    if os.path.lexists(pattern):
+        return [_existing(pattern)]
     from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
 
     try:
         names = list(braceexpand(pattern))
     except UnbalancedBracesError as error:
         raise FormatError(f"{pattern!r}: unbalanced braces ({error})") from error
-    if names == [pattern] and not glob.has_magic(pattern):
-        return []
     found: list[str] = []
     for name in names:
         matches = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.lexists(name) else [name]
         if not matches:
             raise FileNotFoundError(f"no file matches {name!r}")
-        found += matches
+        found += map(_existing, matches)
     return found
 
 

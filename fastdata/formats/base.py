@@ -7,21 +7,21 @@ columns are; pickling carries the path alone.
 
 from __future__ import annotations
 
-import mmap
 import os
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
+from fastdata.formats.files import Stamp, map_file
 from fastdata.formats.index import Columns, Rows, check_shape, checked_row, index_hash
-from fastdata.manifest import MANIFEST_NAME, Manifest
+from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ class Packed:
         manifest: what it says of itself.
         columns: the index (see `fastdata.formats.index`).
         files: the data files, absolute, by the index's file numbers.
-        lengths: the exact length of each; checked here at open for all, and again when a file is mapped.
+        lengths: the exact length of each; checked at open for all, and again when a file is mapped.
         reopen: opens the same data set again from `path` in another process.
+        stamps: what each file was at open, so that one that took its place since is not read by this index.
+        check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).
     """
 
     path: str
@@ -83,7 +85,9 @@ class Packed:
     columns: Columns
     files: Sequence[str]
     lengths: Sequence[int]
-    reopen: Callable[[str], Reader]
+    reopen: Callable[[str], Any]
+    stamps: Sequence[Stamp] = ()
+    check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
 
 
 class PackedReader:
@@ -99,7 +103,6 @@ class PackedReader:
             for name in ("start", "field", "file", "offset", "size")
         )
         self._names = packed.manifest.fields
-        self._is_image = [name in IMAGE_FIELDS for name in self._names]
         self._rows = Rows(columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._maps: OrderedDict[int, memoryview] = OrderedDict()
@@ -148,45 +151,59 @@ class PackedReader:
             FormatError: the record has no picture.
         """
         blob = self._image_blob(checked_row(index, len(self)))
-        return self._names[self._field[blob]], self._view(blob)
+        return self._name(blob), self._view(blob)
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
         row = checked_row(index, len(self))
-        return sum(self._size[blob] for blob in range(self._start[row], self._start[row + 1]))
+        return sum(self._size[blob] for blob in self._span(row))
 
     def image_size(self, index: int) -> int:
         """The bytes of the encoded picture."""
         return int(self._size[self._image_blob(checked_row(index, len(self)))])
 
-    def _image_blob(self, row: int) -> int:
+    def _span(self, row: int) -> range:
+        """The blobs of a record."""
         first, last = self._start[row], self._start[row + 1]
-        for blob in range(first, last):
-            if self._is_image[self._field[blob]]:
+        if not 0 <= first <= last <= len(self._field):
+            raise self._damaged(f"record {row} has the blobs {first} to {last} of {len(self._field)}")
+        return range(first, last)
+
+    def _name(self, blob: int) -> str:
+        code = self._field[blob]
+        if code >= len(self._names):
+            raise self._damaged(f"no field number {code}")
+        return self._names[code]
+
+    def _image_blob(self, row: int) -> int:
+        span = self._span(row)
+        for blob in span:
+            if self._name(blob) in IMAGE_FIELDS:
                 return blob
-        names = [self._names[self._field[blob]] for blob in range(first, last)]
+        names = [self._name(blob) for blob in span]
         raise FormatError(f"{self.path}: record {self.keys[row]!r} has no picture: its fields are {names}")
 
     def _blobs(self, row: int) -> Iterator[tuple[str, memoryview]]:
-        for blob in range(self._start[row], self._start[row + 1]):
-            yield self._names[self._field[blob]], self._view(blob)
+        for blob in self._span(row):
+            yield self._name(blob), self._view(blob)
 
     def _view(self, blob: int) -> memoryview:
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
         view = self._maps.get(file) or self._map(file)
         if not 0 <= offset <= offset + size <= len(view):
-            raise FormatError(
-                f"{self.path}: damaged index: a blob at {offset} of {size} bytes does not lie in "
-                f"{self._packed.files[file]!r}; run `fastdata verify`, or convert the data again"
-            )
+            raise self._damaged(f"a blob at {offset} of {size} bytes does not lie in {self._packed.files[file]!r}")
         return view[offset : offset + size]
+
+    def _damaged(self, what: str) -> FormatError:
+        return FormatError(f"{self.path}: damaged index: {what}; run `fastdata verify`, or convert the data again")
 
     def _map(self, file: int) -> memoryview:
         if self._closed:
             raise ValueError(f"{self.path}: this reader is closed")
         if not 0 <= file < len(self._packed.files):
-            raise FormatError(f"{self.path}: damaged index: no data file number {file}; convert the data again")
-        view = map_file(self._packed.files[file], self._packed.lengths[file])
+            raise self._damaged(f"no data file number {file}")
+        stamps = self._packed.stamps
+        view = map_file(self._packed.files[file], self._packed.lengths[file], stamps[file] if stamps else None)
         self._maps[file] = view
         while len(self._maps) > MAX_MAPS:
             self._maps.popitem(last=False)  # unmapped when the last view of it is gone
@@ -198,20 +215,24 @@ class PackedReader:
 
     def verify_rows(self, rows: range) -> Iterator[tuple[str, str]]:
         """`verify` for some records only."""
-        checksums = memoryview(self._packed.columns["crc"])  # type: ignore[arg-type]
         checked = bool(self.manifest.fingerprint)  # foreign data come without checksums
-        if checked and index_hash(self._packed.columns) != self.manifest.index_sha256:
+        whole = not checked or index_hash(self._packed.columns) == self.manifest.index_sha256
+        if not whole:
             yield self.path, "the index has changed since it was written"
         for row in rows:
-            key = self.keys[row]
             try:
-                for blob in range(self._start[row], self._start[row + 1]):
-                    crc = zlib.crc32(self._view(blob))
-                    if checked and crc != checksums[blob]:
-                        name = self._names[self._field[blob]]
-                        yield key, f"field {name!r} has changed: CRC-32 {crc:08x}, written as {checksums[blob]:08x}"
-            except (FormatError, IndexError) as error:
-                yield key, str(error)
+                yield from self._verify_row(row, checked)
+            except (FormatError, OSError) as error:
+                yield self.keys[row], str(error)
+        if whole and self._packed.check_rest is not None:
+            yield from self._packed.check_rest(self._packed, rows)
+
+    def _verify_row(self, row: int, checked: bool) -> Iterator[tuple[str, str]]:
+        checksums = self._packed.columns["crc"]
+        for blob in self._span(row):
+            name, crc = self._name(blob), zlib.crc32(self._view(blob))
+            if checked and crc != (wanted := int(checksums[blob])):
+                yield self.keys[row], f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
 
     def close(self) -> None:
         """Let the files go; views that somebody holds stay right until they are dropped."""
@@ -226,80 +247,21 @@ class PackedReader:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Reader], tuple[Callable[[str], Reader], str, str, int]]:
-        return reopened, (self._packed.reopen, self.path, self.manifest.fingerprint, len(self))
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return reopened, (self._packed.reopen, self.path, self.identity())
+
+    def identity(self) -> str:
+        """Tells this data set from another that has its path later; foreign data are known by names and places."""
+        return self.manifest.fingerprint or index_hash(self._packed.columns)
 
     def __repr__(self) -> str:
         return f"<{self.manifest.format} data set {self.path!r}: {len(self)} records>"
 
 
-def reopened(reopen: Callable[[str], Reader], path: str, fingerprint: str, count: int) -> Reader:
+def reopened(reopen: Callable[[str], Any], path: str, identity: str) -> Any:
     """Unpickles a reader: opens its path again and refuses what is not the same data set any more."""
     reader = reopen(path)
-    if (reader.manifest.fingerprint, len(reader)) != (fingerprint, count):
+    if reader.identity() != identity:
         reader.close()
         raise FormatError(f"{path}: the data set was replaced since this reader was pickled; open it again")
     return reader
-
-
-def map_file(path: str, length: int | None = None) -> memoryview:
-    """A read-only map of a whole file; it lives as long as a view of it.
-
-    Raises:
-        FormatError: the file has not the length that it should (reading a map of a cut file would be a crash).
-    """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        actual = os.fstat(descriptor).st_size
-        if length is not None and actual != length:
-            raise wrong_length(path, actual, length)
-        if not actual:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(descriptor, actual, access=mmap.ACCESS_READ))
-    finally:
-        os.close(descriptor)
-
-
-def wrong_length(path: str, actual: int, length: int) -> FormatError:
-    """The error for a file that was cut or appended to."""
-    return FormatError(
-        f"{path}: {actual} bytes, but its data set says {length}: it was cut or changed after it was written; "
-        "copy it again from a whole one, or convert the data again"
-    )
-
-
-def check_lengths(root: str, manifest: Manifest) -> tuple[list[str], list[int]]:
-    """The data files that a manifest lists below `root`, each there and of exactly the length it states.
-
-    Raises:
-        FormatError: naming the first file that is missing or has another length.
-    """
-    files, lengths = [os.path.join(root, f.name) for f in manifest.files], [f.bytes for f in manifest.files]
-    for path, length in zip(files, lengths, strict=True):
-        try:
-            actual = os.stat(path).st_size
-        except OSError as error:
-            raise FormatError(
-                f"{path}: a file of this data set cannot be read ({error.strerror}); copy it again"
-            ) from error
-        if actual != length:
-            raise wrong_length(path, actual, length)
-    return files, lengths
-
-
-def read_manifest(folder: str, name: str) -> Manifest:
-    """The manifest of a folder data set.
-
-    Raises:
-        FormatError: damaged, or of another format than `name`.
-    """
-    path = os.path.join(folder, MANIFEST_NAME)
-    with open(path, "rb") as file:
-        return checked_format(Manifest.from_json(file.read(), path), name, path)
-
-
-def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
-    """The manifest itself, if it is of the format that its place says."""
-    if manifest.format != name:
-        raise FormatError(f"{where}: says format {manifest.format!r}, not {name!r}; convert the data again")
-    return manifest

@@ -13,12 +13,12 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastdata.codec.sniff import IMAGE_SUFFIXES, sniff
 from fastdata.errors import FormatError
-from fastdata.formats.base import Reader, reopened
-from fastdata.formats.index import IndexBuilder, Rows, checked_row
+from fastdata.formats.base import reopened
+from fastdata.formats.index import IndexBuilder, Rows, checked_row, index_hash
 from fastdata.manifest import Manifest
 from fastdata.record import Record, key_from_path
 
@@ -190,10 +190,14 @@ def read_file(path: str, limit: int = -1) -> bytes:
         OSError: it cannot be read, or is not a regular file.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    with open(os.open(path, flags), "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"not a regular file: {path}")
-        return file.read(limit)
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
 
 
 class FolderReader:
@@ -209,7 +213,8 @@ class FolderReader:
         for ref in found.entries:
             builder.add_scanned(ref.key, ref.path, ref.label, [], [], [])
         self.path, self.classes = path, found.classes
-        self._rows = Rows(builder.columns())
+        self._columns = builder.columns()
+        self._rows = Rows(self._columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self.manifest = Manifest("folder", len(found.entries), (), found.classes)
 
@@ -256,8 +261,12 @@ class FolderReader:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Reader], tuple[Callable[[str], Reader], str, str, int]]:
-        return reopened, (FolderReader, self.path, "", len(self))
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return reopened, (FolderReader, self.path, self.identity())
+
+    def identity(self) -> str:
+        """Tells this folder from the same one with other files; their content is not looked at."""
+        return index_hash(self._columns)
 
     def __repr__(self) -> str:
         return f"<folder {self.path!r}: {len(self)} images>"

@@ -11,14 +11,19 @@ Plain h5py reads it: blob b is `f["payload"][o - 65536 : o - 65536 + n]` with `o
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Packed, PackedReader, checked_format, map_file, wrong_length
+from fastdata.formats.base import Packed, PackedReader
+from fastdata.formats.files import checked_format, map_file, stamp_of, wrong_length
 from fastdata.formats.index import DTYPES
 from fastdata.manifest import Manifest
+
+if TYPE_CHECKING:
+    import h5py
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # The payload starts behind room for all metadata (superblock, group, a dozen object headers take some 20 kB), at a
@@ -38,14 +43,15 @@ def open_hdf5(path: str) -> PackedReader:
             raise FormatError(
                 f"{path}: no HDF5 signature: not an HDF5 file, or one that was never finished; convert the data again"
             )
+    stamp = stamp_of(os.stat(path))
+    length = stamp.length
     places = _places(path)
-    length = os.stat(path).st_size
-    buffer = map_file(path, length)
+    buffer = map_file(path, length, stamp)
     arrays = {name: _array(buffer, place, path) for name, place in places.items()}
     manifest = checked_format(Manifest.from_json(arrays.pop(MANIFEST).tobytes(), path), "hdf5", path)
     if [f.bytes for f in manifest.files] != [length]:
         raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
-    return PackedReader(Packed(path, manifest, arrays, [path], [length], open_hdf5))
+    return PackedReader(Packed(path, manifest, arrays, [path], [length], open_hdf5, [stamp]))
 
 
 def _places(path: str) -> dict[str, tuple[int, int, str]]:
@@ -59,12 +65,21 @@ def _places(path: str) -> dict[str, tuple[int, int, str]]:
                     f"{path}: an HDF5 file that fastdata did not write (it holds {sorted(file)[:8]}); "
                     "fastdata reads HDF5 of its own layout only: convert the images with `fastdata convert`"
                 )
-            sets = {name: file[INDEX][name] for name in DTYPES} | {MANIFEST: file[MANIFEST]}
-            return {name: (data.id.get_offset() or 0, data.size, data.dtype.str) for name, data in sets.items()}
-    except (OSError, KeyError, AttributeError, RuntimeError) as error:
+            places = {name: _place(file[f"{INDEX}/{name}"], kind) for name, kind in DTYPES.items()}
+            return places | {MANIFEST: _place(file[MANIFEST], "|u1")}
+    except FormatError:
+        raise
+    except (OSError, LookupError, AttributeError, RuntimeError, ValueError, TypeError) as error:
         raise FormatError(
             f"{path}: cut or damaged HDF5 file ({error}); copy it again, or convert the data again"
         ) from error
+
+
+def _place(data: h5py.Dataset, kind: str) -> tuple[int, int, str]:
+    offset = data.id.get_offset()
+    if data.size and (offset is None or data.dtype.str != kind or data.ndim != 1):
+        raise ValueError(f"{data.name} is not one contiguous array of {kind}")
+    return offset or 0, data.size, kind
 
 
 def _array(buffer: memoryview, place: tuple[int, int, str], path: str) -> NDArray[np.generic]:

@@ -48,6 +48,7 @@ DTYPES = {
 INDEX_NAME = "index.fastdata"
 _MAGIC = b"FDINDEX1"
 _ALIGN = 64  # a cache line; more than any dtype needs
+_MAX_FIELDS = 2**16  # field codes are uint16
 
 
 def key_hash(key: bytes) -> int:
@@ -73,22 +74,27 @@ class IndexBuilder:
         return len(self._label)
 
     def add(self, record: Record, places: Sequence[tuple[int, int]]) -> None:
-        """Add a written record; `places` holds (file, offset) for each of its fields, in order.
-
-        Raises:
-            RecordError: the key was written before.
-        """
+        """Add a written record that passed `check_new`; `places` holds (file, offset) of each field, in order."""
         checksums = {name: zlib.crc32(blob) for name, blob in record.fields.items()}
-        sizes = [len(memoryview(blob).cast("B")) for blob in record.fields.values()]
-        self.check_new(record.key)
+        sizes = [len(blob) for blob in record.fields.values()]
         self.add_scanned(
             record.key, record.path, record.label, list(record.fields), places, sizes, list(checksums.values())
         )
         self._fingerprint.add(record.key.encode("utf-8"), checksums)
 
-    def check_new(self, key: str) -> None:
-        """Refuse a key that is there already."""
-        raw = key.encode("utf-8")
+    def check_new(self, record: Record) -> None:
+        """Refuse a record that the index could not hold beside what is there; asked before anything is written.
+
+        Raises:
+            RecordError: its key was written before, or there are too many different field names.
+        """
+        new = record.fields.keys() - self._codes.keys()
+        if len(self.fields) + len(new) > _MAX_FIELDS:
+            raise RecordError(
+                f"record {record.key!r}: more than {_MAX_FIELDS} different field names; "
+                "a field name says what a blob is, the key says whose"
+            )
+        key, raw = record.key, record.key.encode("utf-8")
         number = key_hash(raw)
         if number in self._seen:
             for row in np.flatnonzero(np.frombuffer(self._hash, dtype=np.uint64) == number):
@@ -191,7 +197,7 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
             else np.empty(0, np.dtype(kind))
             for name, kind in DTYPES.items()
         }
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{where}: damaged index ({error}); convert the data again") from error
     return columns
 

@@ -5,7 +5,7 @@ were noted after the last commit: no environment is held, so forks, threads, rea
 `lmdb.open` of the same folder are all fine. Every transaction rewrites one of the two meta pages; their hash is in the
 manifest, so a data set that was written to since is refused, never misread.
 
-LMDBs that others wrote (no index of ours) are read through lmdb once, to note the places.
+LMDBs that others wrote (no index of ours) are walked once, to note the places.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastdata.codec.sniff import sniff
 from fastdata.errors import FormatError, RecordError
-from fastdata.formats.base import Packed, PackedReader, check_lengths, map_file, read_manifest
+from fastdata.formats.base import Packed, PackedReader
+from fastdata.formats.files import check_files, map_file, read_manifest, stamp_of
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
+from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import parse_label
 
 DATA_NAME = "data.mdb"
-# In the first meta page, behind the page's own head of 16 bytes: LMDB's magic number, and where it notes the page size.
-_MAGIC_AT, _MAGIC, _PAGE_SIZE_AT = 16, (0xBEEFC0DE).to_bytes(4, "little"), 40
 
 
 def open_lmdb(path: str) -> PackedReader:
@@ -35,10 +35,10 @@ def open_lmdb(path: str) -> PackedReader:
     Raises:
         FormatError: unfinished, cut or changed since it was written, or no LMDB.
     """
-    if not os.path.exists(os.path.join(path, MANIFEST_NAME)):
+    manifest = read_manifest(path, "lmdb") if os.path.isdir(path) else None
+    if manifest is None:
         return _open_foreign(path)
-    manifest = read_manifest(path, "lmdb")
-    files, lengths = check_lengths(path, manifest)
+    files, stamps = check_files(path, manifest)
     if [os.path.basename(f) for f in files] != [DATA_NAME, INDEX_NAME]:
         raise FormatError(
             f"{path}: damaged manifest: an LMDB data set is {DATA_NAME} and {INDEX_NAME}; convert the data again"
@@ -48,21 +48,38 @@ def open_lmdb(path: str) -> PackedReader:
             f"{path}: {DATA_NAME} was written to after fastdata made it, so the index no longer fits; convert the data "
             f"again, or delete {MANIFEST_NAME} and {INDEX_NAME} to read it as a foreign LMDB"
         )
-    columns = unpack(map_file(files[1], lengths[1]), files[1])
-    return PackedReader(Packed(path, manifest, columns, files[:1], lengths[:1], open_lmdb))
+    columns = unpack(map_file(files[1], stamps[1].length, stamps[1]), files[1])
+    lengths = [stamps[0].length]
+    return PackedReader(Packed(path, manifest, columns, files[:1], lengths, open_lmdb, stamps[:1], _check_rest))
 
 
 def meta_hash(path: str) -> str:
-    """The hash of the two meta pages, which any later write changes."""
+    """The hash of the two meta pages, which any later write changes.
+
+    Raises:
+        FormatError: no LMDB.
+    """
     with open(path, "rb") as file:
-        page = int.from_bytes(file.read(_PAGE_SIZE_AT + 4)[_PAGE_SIZE_AT:], "little")
-        file.seek(0)
-        return hashlib.sha256(file.read(2 * min(page, 65536))).hexdigest()
+        head = file.read(2 * MAX_PAGE)
+    return hashlib.sha256(head[: 2 * page_size(head, path)]).hexdigest()
 
 
-def is_lmdb(head: bytes) -> bool:
-    """Whether a file that starts like this is an LMDB data file."""
-    return head[_MAGIC_AT : _MAGIC_AT + 4] == _MAGIC
+def rest_hash(data: memoryview, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> str:
+    """The hash of all that lies around the values: LMDB's tree, by which plain lmdb finds them."""
+    digest, place = hashlib.sha256(), 0
+    order = np.argsort(offsets, kind="stable")
+    for offset, size in zip(offsets[order].tolist(), sizes[order].tolist(), strict=True):
+        digest.update(data[place:offset])
+        place = max(place, offset + size)
+    digest.update(data[place:])
+    return digest.hexdigest()
+
+
+def _check_rest(packed: Packed, _rows: range) -> Iterator[tuple[str, str]]:
+    data = map_file(packed.files[0], packed.lengths[0], packed.stamps[0])
+    offsets, sizes = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
+    if rest_hash(data, offsets, sizes) != packed.manifest.files[0].rest_sha256:
+        yield packed.files[0], "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
 
 
 def _open_foreign(path: str) -> PackedReader:
@@ -72,9 +89,10 @@ def _open_foreign(path: str) -> PackedReader:
             f"{path}: {INDEX_NAME} without {MANIFEST_NAME}: an unfinished or incomplete copy of a fastdata data set; "
             "convert or copy it again"
         )
-    length = os.stat(data).st_size
+    stamp = stamp_of(os.stat(data))
+    buffer = map_file(data, stamp.length, stamp)
     builder = IndexBuilder()
-    for key, row in _grouped(path):
+    for key, row in _grouped(buffer, path):
         names, places, sizes, label = [], [], [], -1
         for name, offset, view in row:
             names.append(name)
@@ -84,7 +102,7 @@ def _open_foreign(path: str) -> PackedReader:
                 label = _foreign_label(key, view)
         builder.add_scanned(key, "", label, names, places, sizes)
     manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
-    return PackedReader(Packed(path, manifest, builder.columns(), [data], [length], open_lmdb))
+    return PackedReader(Packed(path, manifest, builder.columns(), [data], [stamp.length], open_lmdb, [stamp]))
 
 
 def _foreign_label(key: str, blob: memoryview) -> int:
@@ -94,10 +112,11 @@ def _foreign_label(key: str, blob: memoryview) -> int:
         return -1
 
 
-def _grouped(path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]]]:
+def _grouped(data: memoryview, path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]]]:
     """Neighbouring entries with the same key before the first dot of the last part, as WebDataset groups them."""
     current, row = "", list[tuple[str, int, memoryview]]()
-    for raw, offset, view in _entries(path):
+    for raw, offset, size in walk(data, path):
+        view = data[offset : offset + size]
         name = raw.decode("utf-8", "surrogateescape")
         head, slash, base = name.rpartition("/")
         stem, dot, field = base.partition(".")
@@ -114,53 +133,3 @@ def _grouped(path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]
         row.append((field.lower(), offset, view))
     if row:
         yield current, row
-
-
-def _entries(path: str) -> Iterator[tuple[bytes, int, memoryview]]:
-    """Every (key, offset in data.mdb, value) of an LMDB, in key order."""
-    import lmdb
-
-    try:
-        environment = lmdb.open(path, readonly=True, lock=False, readahead=False, subdir=os.path.isdir(path))
-    except lmdb.Error as error:
-        raise FormatError(f"{path}: no readable LMDB ({error})") from error
-    with environment, environment.begin(buffers=True) as transaction:
-        page = environment.stat()["psize"]
-        places = Places(page)
-        for key, value in transaction.cursor():
-            yield bytes(key), places.offset(value), value
-
-
-class Places:
-    """Turns values that lmdb hands out (views of its map) into offsets in `data.mdb`.
-
-    LMDB writes its own number into the head of each page. A value lies in such a page, so the page's number times the
-    page size, plus the place in the page, is its offset; the map's base address follows and must be the same for all.
-    """
-
-    def __init__(self, page: int) -> None:
-        self._page = page
-        self._base: int | None = None
-
-    def offset(self, value: Any) -> int:
-        """The offset of a value in the file.
-
-        Raises:
-            FormatError: the page that holds it does not say where it is.
-        """
-        if not len(value):
-            return 0
-        address: int = np.frombuffer(value, np.uint8).__array_interface__["data"][0]
-        if self._base is None:
-            self._base = address - self._by_page_number(address)
-        return address - self._base
-
-    def _by_page_number(self, address: int) -> int:
-        import ctypes
-
-        within = address % self._page
-        number = int.from_bytes(ctypes.string_at(address - within, 8), "little")
-        offset = number * self._page + within
-        if not 2 <= number < 1 << 48:
-            raise FormatError("this LMDB does not number its pages as LMDB 0.9 does; it cannot be read by place")
-        return offset

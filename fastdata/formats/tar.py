@@ -12,23 +12,17 @@ read as foreign. Tars that others wrote are scanned once, headers only, in memor
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import cast
 
 from fastdata.errors import FormatError, RecordError
-from fastdata.formats.base import (
-    Packed,
-    PackedReader,
-    Reader,
-    check_lengths,
-    checked_format,
-    map_file,
-    read_manifest,
-    wrong_length,
-)
+from fastdata.formats.base import Packed, PackedReader, Reader
 from fastdata.formats.concat import ConcatReader, SliceReader
-from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
+from fastdata.formats.files import check_files, checked_format, map_file, read_manifest, stamp_of, wrong_length
+from fastdata.formats.index import INDEX_NAME, IndexBuilder, Rows, unpack
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import parse_label
 
@@ -37,6 +31,10 @@ END = bytes(2 * BLOCK)
 MARK = b"fastdata"
 INDEX_MEMBER = "__fastdata_index__"
 FOOTER = b"FDTAREND"
+# Octal digits of a ustar header's size field: 8 GiB. Longer names than 100 bytes go into PAX records.
+_USTAR_MAX, _NAME_BYTES = 8**11 - 1, 100
+# The names that webdataset skips.
+_META = re.compile(r"__[^/]*__($|/)")
 _OWNER = slice(265, 265 + len(MARK) + 1)  # the owner's name in a tar header, with its NUL
 
 
@@ -48,13 +46,15 @@ def open_tar(path: str) -> Reader:
     """
     if not os.path.isdir(path):
         return open_tars([path])
-    if os.path.exists(os.path.join(path, MANIFEST_NAME)):
-        manifest = read_manifest(path, "tar")
-        files, lengths = check_lengths(path, manifest)
+    manifest = read_manifest(path, "tar")
+    if manifest is not None:
+        files, stamps = check_files(path, manifest)
         if not files or os.path.basename(files[-1]) != INDEX_NAME:
             raise FormatError(f"{path}: damaged manifest: no {INDEX_NAME} in its files; convert the data again")
-        columns = unpack(map_file(files[-1], lengths[-1]), files[-1])
-        return PackedReader(Packed(path, manifest, columns, files[:-1], lengths[:-1], open_tar))
+        columns = unpack(map_file(files[-1], stamps[-1].length, stamps[-1]), files[-1])
+        files, stamps = files[:-1], stamps[:-1]
+        lengths = [stamp.length for stamp in stamps]
+        return PackedReader(Packed(path, manifest, columns, files, lengths, open_tar, stamps, _check_rest))
     if os.path.exists(os.path.join(path, INDEX_NAME)):
         raise _incomplete(path)
     return open_tars(sorted(os.path.join(path, name) for name in os.listdir(path) if is_tar_name(name)))
@@ -95,10 +95,11 @@ def _is_ours(path: str) -> bool:
 
 def _open_single(path: str) -> PackedReader | None:
     """One tar of ours with its index inside; None where it has none."""
-    length = os.stat(path).st_size
+    stamp = stamp_of(os.stat(path))
+    length = stamp.length
     if length < 3 * BLOCK + len(END):
         return None
-    buffer = map_file(path, length)
+    buffer = map_file(path, length, stamp)
     footer = bytes(buffer[length - len(END) - BLOCK : length - len(END)]).rstrip(b"\0").split()
     if len(footer) != 4 or footer[0] != FOOTER or not all(word.isdigit() for word in footer[1:]):
         return None
@@ -107,19 +108,16 @@ def _open_single(path: str) -> PackedReader | None:
     if [f.bytes for f in manifest.files] != [length]:
         raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
     columns = unpack(buffer[start:middle], path)
-    return PackedReader(Packed(path, manifest, columns, [path], [length], open_tar))
+    return PackedReader(Packed(path, manifest, columns, [path], [length], open_tar, [stamp], _check_rest))
 
 
 def _open_shard(path: str, folders: dict[str, PackedReader]) -> Reader:
     """One shard of a folder of ours: the part of the folder's records that lies in it."""
     folder, name = os.path.split(path)
-    if not os.path.exists(os.path.join(folder, MANIFEST_NAME)):
-        raise _incomplete(path)
     if folder not in folders:
-        whole = open_tar(folder)
-        if not isinstance(whole, PackedReader):
+        if read_manifest(folder, "tar") is None:
             raise _incomplete(path)
-        folders[folder] = whole
+        folders[folder] = cast("PackedReader", open_tar(folder))
     rows = folders[folder].rows_in_file(name)
     if rows is None:
         raise FormatError(
@@ -135,11 +133,62 @@ def _incomplete(path: str) -> FormatError:
     )
 
 
+def header(name: str, size: int) -> bytes:
+    """A tar header that depends on name and size alone: ustar, with one PAX record for a long or non-ASCII name."""
+    raw = name.encode("utf-8")
+    if len(raw) <= _NAME_BYTES and name.isascii() and size <= _USTAR_MAX:
+        return _block(raw, size, b"0")
+    records = _pax(b"path", raw) + (_pax(b"size", b"%d" % size) if size > _USTAR_MAX else b"")
+    pax = _block(b"././@PaxHeader", len(records), b"x") + records.ljust(padded(len(records)), b"\0")
+    plain = name.encode("ascii", "replace")[:_NAME_BYTES]  # for programs that know no PAX
+    return pax + _block(plain, size if size <= _USTAR_MAX else 0, b"0")
+
+
+def _block(name: bytes, size: int, kind: bytes) -> bytes:
+    numbers = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"%011o\0" % 0  # mode, owner, group, size, time
+    owner = MARK.ljust(32, b"\0")
+    rest = kind + bytes(100) + b"ustar\x0000" + owner * 2 + b"0000000\0" * 2  # link name, magic, owners, device
+    head = name.ljust(100, b"\0") + numbers + b" " * 8 + rest
+    return (head[:148] + b"%06o\0 " % sum(head) + head[156:]).ljust(BLOCK, b"\0")
+
+
+def _pax(name: bytes, value: bytes) -> bytes:
+    """A PAX record: its own length, as decimal digits that count themselves, the name and the value."""
+    bare = len(name) + len(value) + 3  # a space, an equals sign and a newline
+    length = bare + len(str(bare))
+    length = bare + len(str(length))
+    return b"%d %s=%s\n" % (length, name, value)
+
+
+def padded(size: int) -> int:
+    """A size rounded up to whole blocks."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def _check_rest(packed: Packed, rows: range) -> Iterator[tuple[str, str]]:
+    """What plain tar readers go by: is the header of each member, and what fills its last block, as it was written?"""
+    names = packed.manifest.fields
+    rows_of = Rows(packed.columns)
+    start, field, file, offset, size = (packed.columns[name] for name in ("start", "field", "file", "offset", "size"))
+    at, view = -1, memoryview(b"")
+    for row in rows:
+        key = rows_of.keys[row]
+        for blob in range(int(start[row]), int(start[row + 1])):
+            if int(file[blob]) != at:
+                at = int(file[blob])
+                view = map_file(packed.files[at], packed.lengths[at], packed.stamps[at])
+            begin, end = int(offset[blob]), int(offset[blob]) + int(size[blob])
+            head = header(f"{key}.{names[field[blob]]}", end - begin)
+            if view[begin - len(head) : begin] != head or any(view[end : padded(end)]):
+                yield key, f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
+
+
 def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
     builder = IndexBuilder()
-    lengths = [os.stat(path).st_size for path in paths]
+    stamps = [stamp_of(os.stat(path)) for path in paths]
+    lengths = [stamp.length for stamp in stamps]
     for number, path in enumerate(paths):
-        buffer = map_file(path, lengths[number])
+        buffer = map_file(path, lengths[number], stamps[number])
         for key, members in _samples(path):
             label = -1
             if "cls" in members:
@@ -149,7 +198,8 @@ def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
             builder.add_scanned(key, "", label, list(members), places, [size for _, size in members.values()])
     manifest = Manifest("tar", len(builder), tuple(builder.fields))
     path = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
-    return PackedReader(Packed(path, manifest, builder.columns(), paths, lengths, partial(_reopen_foreign, paths)))
+    reopen = partial(_reopen_foreign, paths)
+    return PackedReader(Packed(path, manifest, builder.columns(), paths, lengths, reopen, stamps))
 
 
 def _reopen_foreign(paths: tuple[str, ...], _path: str) -> PackedReader:
@@ -167,14 +217,16 @@ def _samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
     """(key, {field: (offset, size)}) of neighbouring members, grouped as webdataset does.
 
     The key ends at the first dot of the last part of the name; fields are lower-cased; names that start with a dot or
-    with `__` are skipped.
+    are in double underscores (`__meta__`) are skipped.
     """
     current, members = "", dict[str, tuple[int, int]]()
     for member in _members(path):
         head, slash, base = member.name.rpartition("/")
         stem, dot, field = base.partition(".")
-        if not member.isreg() or not dot or not stem or member.name.startswith("__"):
+        if not member.isreg() or not dot or not stem or _META.match(member.name):
             continue
+        if member.issparse():
+            raise FormatError(f"{path}: member {member.name!r} is stored with holes; rewrite the tar without --sparse")
         key, field = head + slash + stem, field.lower()
         if key != current and members:
             yield current, members
@@ -196,5 +248,18 @@ def _members(path: str) -> Iterator[tarfile.TarInfo]:
                     raise FormatError(f"{path}: cut in member {member.name!r}; copy the tar again from a whole one")
                 yield member
                 tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen: a memory leak in a long scan
+            _check_end(path, tar.offset)
     except tarfile.TarError as error:
         raise FormatError(f"{path}: no readable tar ({error})") from error
+
+
+def _check_end(path: str, place: int) -> None:
+    """Refuse a tar whose members end without the mark that ends an archive; tarfile takes that for an end."""
+    with open(path, "rb") as file:
+        file.seek(place)
+        block = file.read(BLOCK)
+    if len(block) < BLOCK or any(block):
+        what = "the end-of-archive mark is missing" if not block else "what follows the last whole member is no header"
+        raise FormatError(
+            f"{path}: cut or damaged at byte {place}: {what}; copy the tar again from a whole one, or rewrite it"
+        )
