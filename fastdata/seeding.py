@@ -115,6 +115,11 @@ def uniform(keys: NDArray[np.uint64], count: int, *, first: int = 0) -> NDArray[
     return drawn.astype(np.float64) * _FRACTION
 
 
+def draw(key: int, number: int) -> float:
+    """Draw `number` of one key, the same as `uniform` gives, without arrays."""
+    return (_mix(key + (number + 1) * _GAMMA) >> _FRACTION_SHIFT) * _FRACTION
+
+
 def _mix(state: int) -> int:
     state &= _MASK
     state = ((state ^ (state >> _SHIFT_1)) * _MULTIPLIER_1) & _MASK

@@ -31,6 +31,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.exif import orientation
+from fastdata.codec.info import Data
+
 Box = tuple[int, int, int, int]
 
 IDENTIFIER = b"FDCROP\0"
@@ -66,6 +69,7 @@ class Header:
         columns, rows: the grid of intervals.
         head: SOI and the segments that a cut keeps, up to the entropy-coded data.
         size_at: where height and width stand in `head`.
+        plain: gray or three colours, and stored upright, so that a cut is a part of the picture as it is seen.
     """
 
     width: int
@@ -76,6 +80,7 @@ class Header:
     rows: int
     head: bytes
     size_at: int
+    plain: bool
 
 
 @lru_cache(maxsize=4096)  # pictures of equal size and quality share their header; 4,096 of them take some 3 MB
@@ -85,7 +90,7 @@ def parse_header(segments: bytes) -> Header | None:
     Cuttable are baseline and extended sequential Huffman JPEGs of 8 bits in one scan, whose restart interval divides
     the MCU row or is whole rows.
     """
-    place, kept, size_at, interval, frame = 0, [b"\xff\xd8"], 0, 0, b""
+    place, kept, size_at, interval, frame, turn = 0, [b"\xff\xd8"], 0, 0, b"", 0
     while place + 4 <= len(segments):
         if segments[place] != 0xFF:
             return None
@@ -104,16 +109,18 @@ def parse_header(segments: bytes) -> Header | None:
             return None  # progressive, lossless, arithmetic
         elif kind == 0xDD and len(body) == 2:
             interval = int.from_bytes(body, "big")
+        elif kind == 0xE1 and not turn and body[:4] == b"Exif":
+            turn = orientation(segments, place + 4, end)
         if not 0xE1 <= kind <= 0xEF and kind != 0xFE or kind == 0xEE:
             kept.append(segments[place:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
         place = end
         if kind == 0xDA:
             whole = end == len(segments) and frame and interval and len(body) == 4 + 2 * body[0] and body[0] == frame[5]
-            return _grid(frame, interval, b"".join(kept), size_at) if whole else None
+            return _grid(frame, interval, b"".join(kept), size_at, turn) if whole else None
     return None
 
 
-def _grid(frame: bytes, interval: int, head: bytes, size_at: int) -> Header | None:
+def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> Header | None:
     height, width, components = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big"), frame[5]
     factors = [(frame[7 + 3 * c] >> 4, frame[7 + 3 * c] & 15) for c in range(components)]
     if not width or not height or any(not 1 <= f <= 4 for pair in factors for f in pair):
@@ -121,11 +128,12 @@ def _grid(frame: bytes, interval: int, head: bytes, size_at: int) -> Header | No
     # One component alone is coded block by block, whatever its sampling factors say.
     across, down = (8, 8) if components == 1 else (8 * max(h for h, _ in factors), 8 * max(v for _, v in factors))
     row, rows = -(-width // across), -(-height // down)
+    plain = components in (1, 3) and turn <= 1
     if row % interval == 0:
-        return Header(width, height, across * interval, down, row // interval, rows, head, size_at)
+        return Header(width, height, across * interval, down, row // interval, rows, head, size_at, plain)
     if interval % row == 0:
         bands = interval // row
-        return Header(width, height, across * row, down * bands, 1, -(-rows // bands), head, size_at)
+        return Header(width, height, across * row, down * bands, 1, -(-rows // bands), head, size_at, plain)
     return None
 
 
@@ -157,7 +165,7 @@ class Cuttable:
     bounds: NDArray[np.int64]
 
 
-def load(jpeg: bytes | bytearray | memoryview) -> Cuttable | None:
+def load(jpeg: Data) -> Cuttable | None:
     """Find the intervals of a JPEG, by its index or by scanning; None where it must be decoded whole."""
     view = memoryview(jpeg)
     data = np.frombuffer(view, np.uint8)
@@ -232,7 +240,7 @@ def _scanned(data: NDArray[np.uint8], start: int, header: Header) -> NDArray[np.
     return np.concatenate(([start], places[:count] + (start + 2)))
 
 
-def cut(jpeg: bytes | bytearray | memoryview, box: Box, *, scale: int = 1) -> tuple[bytes | bytearray | memoryview, tuple[int, int]]:
+def cut(jpeg: Data, box: Box, *, scale: int = 1) -> tuple[Data, tuple[int, int]]:
     """The smallest JPEG that covers a box and decodes to the same pixels there.
 
     Args:
@@ -245,11 +253,11 @@ def cut(jpeg: bytes | bytearray | memoryview, box: Box, *, scale: int = 1) -> tu
         `jpeg` itself and (0, 0) where it cannot be cut or the box needs all of it.
     """
     found = load(jpeg)
-    return (jpeg, (0, 0)) if found is None else cut_loaded(found, box, scale)
+    return (jpeg, (0, 0)) if found is None else cut_loaded(found, box, scale)[:2]
 
 
-def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[bytes | bytearray | memoryview, tuple[int, int]]:
-    """`cut` for a JPEG whose intervals are known already."""
+def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[Data, tuple[int, int], tuple[int, int]]:
+    """`cut` for a JPEG whose intervals are known already; gives the small JPEG's (width, height), too."""
     header = found.header
     across, down, columns = header.across, header.down, header.columns
     c0, c1 = max(box[0] - scale, 0) // across, min(-(-(box[2] + scale) // across), columns)
@@ -257,7 +265,7 @@ def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[bytes | bytea
     while min(c1 * across, header.width) - c0 * across <= 4 * scale and (c0 or c1 < columns):
         c0, c1 = (c0 - 1, c1) if c0 else (c0, c1 + 1)
     if c1 - c0 == columns and r1 - r0 == header.rows:
-        return found.jpeg, (0, 0)
+        return found.jpeg, (0, 0), (header.width, header.height)
     x, y = c0 * across, r0 * down
     out = bytearray(header.head)
     height, width = min(r1 * down, header.height) - y, min(c1 * across, header.width) - x
@@ -274,4 +282,4 @@ def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[bytes | bytea
     data = np.frombuffer(out, np.uint8)
     data[marks] = _NUMBERS[: len(marks)]
     data[-1] = 0xD9
-    return out, (x, y)
+    return out, (x, y), (width, height)

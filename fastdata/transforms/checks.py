@@ -1,0 +1,78 @@
+"""Checks of the transforms' arguments: what a user may write flows in, one spelling of it flows out."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from fastdata.errors import OptionError
+from fastdata.transforms.plan import Fill
+
+# The longest side that a picture of any kind here can have, so that a mistyped size is told at once.
+_LONGEST = 65535
+
+
+def one_side(owner: str, value: Any, more: str = "", *, what: str = "size") -> int:
+    """A length in pixels; torchvision also takes it as a sequence of one."""
+    given = value
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1:
+        given = value[0]
+    side = _whole(given)
+    if side is None or not 1 <= side <= _LONGEST:
+        also = f" {more}" if more else ""
+        raise OptionError(f"{owner}: {what} must be an int from 1 to {_LONGEST}{also}, not {value!r}")
+    return side
+
+
+def two_sides(owner: str, value: Any) -> tuple[int, int]:
+    """(height, width); an int, or a sequence of one, is a square."""
+    sides = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    if len(sides) == 2:
+        height, width = (_whole(side) for side in sides)
+        if height is not None and width is not None and 1 <= height <= _LONGEST and 1 <= width <= _LONGEST:
+            return height, width
+        raise OptionError(f"{owner}: size must be an int or (height, width), from 1 to {_LONGEST}, not {value!r}")
+    side = one_side(owner, value, "or (height, width)")
+    return side, side
+
+
+def check_range(owner: str, name: str, value: Any) -> tuple[float, float]:
+    """(least, most), both above 0."""
+    try:
+        least, most = (float(bound) for bound in value)
+    except (TypeError, ValueError):
+        least, most = 0.0, 0.0
+    if not 0 < least <= most < float("inf"):
+        raise OptionError(f"{owner}: {name} must be (least, most) with 0 < least <= most, not {value!r}")
+    return least, most
+
+
+def check_share(owner: str, name: str, value: Any) -> None:
+    """A probability."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise OptionError(f"{owner}: {name} must be a number from 0 to 1, not {value!r}")
+
+
+def check_flag(owner: str, name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise OptionError(f"{owner}: {name} must be True or False, not {value!r}")
+
+
+def color(owner: str, value: Any) -> Fill:
+    """(red, green, blue); one level is a gray."""
+    levels = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * 3
+    whole = [_whole(level) for level in levels]
+    if len(whole) != 3 or any(level is None or not 0 <= level <= 255 for level in whole):
+        raise OptionError(f"{owner}: fill must be a level from 0 to 255 or (red, green, blue), not {value!r}")
+    red, green, blue = (int(level) for level in levels)
+    return red, green, blue
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -1,0 +1,296 @@
+"""The geometric transforms: each maps a plan and a few uniform numbers to the next plan.
+
+In: torchvision's parameters. Out: a frozen, picklable value. `apply_to(plan, numbers)` takes as many numbers in [0, 1)
+as `draws` says and touches no pixel; ranges, rounding and fallbacks are torchvision v2's. Called with a picture, a
+transform draws its numbers from Python's `random` and does the whole work, so that it also serves in any other chain.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import OptionError
+from fastdata.seeding import draw
+from fastdata.transforms.checks import check_flag, check_range, check_share, color, one_side, two_sides
+from fastdata.transforms.plan import Plan, Size
+
+# torchvision's number of tries at a crop of random area and aspect that fits into the picture.
+_TRIES = 10
+
+
+class Geometric(ABC):
+    """What all geometric transforms share."""
+
+    draws: ClassVar[int] = 0
+    """How many numbers `apply_to` takes."""
+
+    @abstractmethod
+    def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
+        """The plan with this transform behind it."""
+
+    @abstractmethod
+    def size_after(self, size: Size | None, /) -> Size | None:
+        """The (width, height) of the result for a source of this size (None: unknown), None where it depends."""
+
+    def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Transform an H x W x 3 uint8 picture; the result is a new array.
+
+        Raises:
+            OptionError: not such an array.
+        """
+        from fastdata.transforms.render import render_array  # which needs OpenCV; plans do not
+
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            kind = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+            raise OptionError(
+                f"{type(self).__name__} takes an H x W x 3 array of uint8, not {kind}; "
+                "put it in front of transforms that make tensors: transform=[RandomResizedCrop(224), rest]"
+            )
+        plan = Plan.whole((image.shape[1], image.shape[0]))
+        return render_array(image, self.apply_to(plan, [random.random() for _ in range(self.draws)]))
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Geometric):
+    """A crop of random area and aspect at a random place, resized.
+
+    Args:
+        size: of the result, an int (square) or (height, width).
+        scale: bounds of the crop's share of the picture's area.
+        ratio: bounds of its width / height.
+        antialias: shrink with an antialiasing filter, as torchvision does by default; False is faster and aliases.
+    """
+
+    size: Any
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    antialias: bool = True
+    _log_ratio: tuple[float, float] = field(init=False, repr=False, compare=False, default=(0.0, 0.0))
+
+    # Two for the first try's area and aspect, two for the place, and one that seeds the tries that are seldom needed.
+    draws: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", two_sides("RandomResizedCrop", self.size))
+        object.__setattr__(self, "scale", check_range("RandomResizedCrop", "scale", self.scale))
+        object.__setattr__(self, "ratio", check_range("RandomResizedCrop", "ratio", self.ratio))
+        object.__setattr__(self, "_log_ratio", (math.log(self.ratio[0]), math.log(self.ratio[1])))
+        check_flag("RandomResizedCrop", "antialias", self.antialias)
+
+    def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
+        source = plan.out_size
+        width, height = self._crop_size(source, numbers)
+        if width:
+            x = int(numbers[3] * (source[0] - width + 1))
+            y = int(numbers[2] * (source[1] - height + 1))
+        else:
+            width, height = self._fallback(source)
+            x, y = (source[0] - width) // 2, (source[1] - height) // 2
+        return plan.crop((x, y, x + width, y + height)).resize(self.size[::-1], antialias=self.antialias)
+
+    def _crop_size(self, source: Size, numbers: Sequence[float]) -> Size:
+        """The first try that fits, (0, 0) where none does."""
+        area = source[0] * source[1]
+        (least, most), (low, high) = self.scale, self._log_ratio
+        share, aspect = numbers[0], numbers[1]
+        for number in range(_TRIES):
+            if number:
+                more = int(numbers[4] * 2**53)  # all the bits of a draw, so distinct ones are distinct keys
+                share, aspect = draw(more, 2 * number), draw(more, 2 * number + 1)
+            target = area * (least + share * (most - least))
+            stretch = math.exp(low + aspect * (high - low))
+            width, height = round(math.sqrt(target * stretch)), round(math.sqrt(target / stretch))
+            if 0 < width <= source[0] and 0 < height <= source[1]:
+                return width, height
+        return 0, 0
+
+    def _fallback(self, source: Size) -> Size:
+        """The largest central crop whose aspect is within bounds."""
+        width, height = source
+        aspect = width / height
+        if aspect < self.ratio[0]:
+            return width, max(1, min(round(width / self.ratio[0]), height))
+        if aspect > self.ratio[1]:
+            return max(1, min(round(height * self.ratio[1]), width)), height
+        return source
+
+    def size_after(self, _size: Size | None, /) -> Size | None:
+        return self.size[::-1]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class CenterCrop(Geometric):
+    """The middle; where the picture is smaller, black is laid around it.
+
+    Args:
+        size: of the result, an int (square) or (height, width).
+    """
+
+    size: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", two_sides("CenterCrop", self.size))
+
+    def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
+        height, width = self.size
+        old_width, old_height = plan.out_size
+        if width > old_width or height > old_height:
+            padded = (max(width, old_width), max(height, old_height))
+            plan = plan.pad(padded, (padded[0] - old_width) // 2, (padded[1] - old_height) // 2, (0, 0, 0))
+            old_width, old_height = padded
+        if (width, height) == (old_width, old_height):
+            return plan
+        x, y = round((old_width - width) / 2), round((old_height - height) / 2)  # to even, as torchvision rounds
+        return plan.crop((x, y, x + width, y + height))
+
+    def size_after(self, _size: Size | None, /) -> Size | None:
+        return self.size[::-1]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ResizeShorter(Geometric):
+    """The shorter side to a given length, the other one to keep the aspect (rounded down, as torchvision does).
+
+    Args:
+        size: length of the shorter side.
+        max_size: bound for the longer side, which counts more than `size`.
+        antialias: shrink with an antialiasing filter.
+    """
+
+    size: int
+    max_size: int | None = None
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", one_side("ResizeShorter", self.size))
+        _check_longest("ResizeShorter", self.size, self.max_size)
+        check_flag("ResizeShorter", "antialias", self.antialias)
+
+    def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
+        return plan.resize(_shorter(plan.out_size, self.size, self.max_size), antialias=self.antialias)
+
+    def size_after(self, size: Size | None, /) -> Size | None:
+        return None if size is None else _shorter(size, self.size, self.max_size)
+
+
+@dataclass(frozen=True)
+class Resize(Geometric):
+    """To a size: as torchvision has it, an int is the length of the shorter side, (height, width) is exact.
+
+    Args:
+        size: an int or (height, width).
+        max_size: bound for the longer side, only where `size` is an int.
+        antialias: shrink with an antialiasing filter.
+    """
+
+    size: Any
+    max_size: int | None = None
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, Sequence) and not isinstance(self.size, str) and len(self.size) == 2:
+            object.__setattr__(self, "size", two_sides("Resize", self.size))
+            if self.max_size is not None:
+                raise OptionError(f"Resize: max_size={self.max_size!r} needs a size that is one int, not {self.size!r}")
+        else:
+            object.__setattr__(self, "size", one_side("Resize", self.size, "or (height, width)"))
+            _check_longest("Resize", self.size, self.max_size)
+        check_flag("Resize", "antialias", self.antialias)
+
+    def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
+        exact = self.size_after(plan.out_size)
+        return plan if exact is None else plan.resize(exact, antialias=self.antialias)
+
+    def size_after(self, size: Size | None, /) -> Size | None:
+        if isinstance(self.size, tuple):
+            return self.size[::-1]
+        return None if size is None else _shorter(size, self.size, self.max_size)
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Geometric):
+    """Mirrored left to right, with probability `p`."""
+
+    p: float = 0.5
+
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_share("RandomHorizontalFlip", "p", self.p)
+
+    def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
+        return plan.flip(x=True) if numbers[0] < self.p else plan
+
+    def size_after(self, size: Size | None, /) -> Size | None:
+        return size
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Geometric):
+    """Mirrored top to bottom, with probability `p`."""
+
+    p: float = 0.5
+
+    draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_share("RandomVerticalFlip", "p", self.p)
+
+    def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
+        return plan.flip(y=True) if numbers[0] < self.p else plan
+
+    def size_after(self, size: Size | None, /) -> Size | None:
+        return size
+
+
+@dataclass(frozen=True)
+class Letterbox(Geometric):
+    """As large as fits, aspect kept, in the middle of a plain background.
+
+    Args:
+        size: of the result, an int (square) or (height, width).
+        fill: the background, a gray level or (red, green, blue).
+        antialias: shrink with an antialiasing filter.
+    """
+
+    size: Any
+    fill: Any = 114  # the gray that the YOLO family pads with
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", two_sides("Letterbox", self.size))
+        object.__setattr__(self, "fill", color("Letterbox", self.fill))
+        check_flag("Letterbox", "antialias", self.antialias)
+
+    def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
+        height, width = self.size
+        old_width, old_height = plan.out_size
+        share = min(width / old_width, height / old_height)
+        inner = (min(max(round(old_width * share), 1), width), min(max(round(old_height * share), 1), height))
+        plan = plan.resize(inner, antialias=self.antialias)
+        return plan.pad((width, height), (width - inner[0]) // 2, (height - inner[1]) // 2, self.fill)
+
+    def size_after(self, _size: Size | None, /) -> Size | None:
+        return self.size[::-1]  # type: ignore[no-any-return]
+
+
+def _shorter(source: Size, size: int, longest: int | None) -> Size:
+    width, height = source
+    short, long = (width, height) if width <= height else (height, width)
+    new_short, new_long = size, int(size * long / short)
+    if longest is not None and new_long > longest:
+        new_short, new_long = max(1, int(longest * new_short / new_long)), longest
+    return (new_short, new_long) if width <= height else (new_long, new_short)
+
+
+def _check_longest(name: str, size: int, longest: int | None) -> None:
+    if longest is not None and one_side(name, longest, what="max_size") <= size:
+        raise OptionError(f"{name}: max_size must be greater than size={size}, not {longest!r}")

@@ -1,0 +1,115 @@
+"""Pipeline: what a user gives as `transform`, taken apart once: geometry that becomes a plan, and callables behind it.
+
+In: None, one transform or a sequence. Out: `plan(size, numbers)` for the geometric ones that lead, and `callables` for
+all that follow. The numbers of a whole batch are drawn at once, as a pure function of (seed, epoch, index), so that a
+sample's plan depends neither on the batch nor on the process it is made in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastdata.errors import OptionError
+from fastdata.seeding import keys, uniform
+from fastdata.transforms.callables import PictureCall
+from fastdata.transforms.geometry import Geometric
+from fastdata.transforms.plan import Plan, Size
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data
+    from fastdata.transforms.render import Rules
+
+# The stream of numbers that plans draw from; the order of an epoch takes lower ones.
+STREAM = 16
+
+
+class Pipeline:
+    """A transform, or several, in two parts.
+
+    Args:
+        transforms: None, a geometric transform, any callable, or a sequence of these.
+
+    Attributes:
+        geometric: the geometric transforms that lead.
+        callables: everything from the first other one on.
+        draws: how many numbers a sample takes.
+
+    Raises:
+        OptionError: something that cannot be called.
+    """
+
+    def __init__(self, transforms: Callable[..., Any] | Iterable[Callable[..., Any]] | None = None) -> None:
+        given = _listed(transforms)
+        leading = next((at for at, one in enumerate(given) if not isinstance(one, Geometric)), len(given))
+        self.geometric: tuple[Geometric, ...] = given[:leading]
+        self.callables = tuple(PictureCall(one) for one in given[leading:])
+        self.draws = sum(one.draws for one in self.geometric)
+        self._steps: list[tuple[Callable[[Plan, Sequence[float]], Plan], int, int]] = []
+        start = 0
+        for one in self.geometric:
+            self._steps.append((one.apply_to, start, start + one.draws))
+            start += one.draws
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(height, width) of every planned picture, None where it depends on the source."""
+        size: Size | None = None
+        for one in self.geometric:
+            size = one.size_after(size)
+        return None if size is None else size[::-1]
+
+    @property
+    def antialias(self) -> bool:
+        """Whether any of the geometric transforms may filter while it shrinks."""
+        return any(getattr(one, "antialias", False) for one in self.geometric)
+
+    def numbers(self, seed: int, epoch: int, indices: ArrayLike) -> NDArray[np.float64]:
+        """A row of `draws` numbers in [0, 1) for each index."""
+        return uniform(keys(seed, epoch, indices, stream=STREAM), self.draws)
+
+    def plan(self, size: Size, row: Sequence[float]) -> Plan:
+        """The plan for an upright picture of (width, height) and one row of numbers (a list is fastest)."""
+        plan = Plan.whole(size)
+        for apply, start, stop in self._steps:
+            plan = apply(plan, row[start:stop])
+        return plan
+
+    def render(
+        self,
+        data: Data,
+        row: Sequence[float],
+        *,
+        out: NDArray[np.uint8] | None = None,
+        exact: bool = False,
+        rules: Rules | None = None,
+    ) -> NDArray[np.uint8]:
+        """The planned pixels of an encoded picture; see `fastdata.transforms.render.render`."""
+        from fastdata.transforms.render import Rules, render  # which need OpenCV
+
+        return render(data, lambda size: self.plan(size, row), out=out, exact=exact, rules=rules or Rules())
+
+    def call(self, picture: Any, label: Any = None) -> Any:
+        """The picture after the callables."""
+        for one in self.callables:
+            picture, label = one(picture, label)
+        return picture
+
+    def __repr__(self) -> str:
+        return f"Pipeline({[*self.geometric, *self.callables]!r})"
+
+
+def _listed(transforms: Any) -> tuple[Any, ...]:
+    if transforms is None:
+        return ()
+    if isinstance(transforms, list | tuple):
+        return tuple(transforms)
+    if callable(transforms):
+        return (transforms,)
+    raise OptionError(
+        f"transform must be None, a callable or a list of callables, not {transforms!r}: "
+        "for example [fastdata.RandomResizedCrop(224), fastdata.RandomHorizontalFlip()]"
+    )

@@ -1,0 +1,203 @@
+"""Plan: what becomes of a picture's geometry, as a value, before a single pixel is decoded.
+
+In: the size of an upright picture, and crops, resizes, flips and paddings in any order. Out: the region of the source
+that is needed, and what is done with it. The same plan serves the image, its mask and its boxes.
+
+A plan is one resize with what surrounds it, in this order:
+
+    region `box` of the source -> resized to `size` -> only its `window` -> mirrored -> laid on `canvas`
+
+Crops and flips that come later are brought into this form by arithmetic: a crop behind a resize narrows the window, a
+crop behind a flip is mirrored. What cannot be (a second resize, a second colour of padding) starts a new plan whose
+source is what the one `before` gives. `exact` arithmetic holds throughout: pixels are those that doing one step after
+the other would give, as torchvision does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+Size = tuple[int, int]
+Box = tuple[int, int, int, int]
+Fill = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """A plain background: (w, h), where the picture's upper left corner lies on it, and its RGB."""
+
+    size: Size
+    x: int
+    y: int
+    fill: Fill
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One resize of a region and what surrounds it. Sizes are (width, height), boxes half-open (x0, y0, x1, y1).
+
+    Attributes:
+        source: the size of the upright picture, or of what `before` gives.
+        box: the region of the source.
+        size: what the region is resized to.
+        window: (x, y, width, height) of the resized region that is wanted; None for all of it.
+        flip_x: mirrored left to right.
+        flip_y: mirrored top to bottom.
+        canvas: what the result is laid on.
+        antialias: shrink with an antialiasing filter.
+        before: the plan that makes this one's source; None where that is the picture itself.
+    """
+
+    source: Size
+    box: Box
+    size: Size
+    window: tuple[int, int, int, int] | None = None
+    flip_x: bool = False
+    flip_y: bool = False
+    canvas: Canvas | None = None
+    antialias: bool = True
+    before: Plan | None = None
+
+    @classmethod
+    def whole(cls, source: Size) -> Plan:
+        """The picture as it is."""
+        return cls(source, (0, 0, source[0], source[1]), source)
+
+    @property
+    def region(self) -> Size:
+        """The size of `box`."""
+        x0, y0, x1, y1 = self.box
+        return x1 - x0, y1 - y0
+
+    @property
+    def content(self) -> Size:
+        """The size of what is made of the source, without a canvas."""
+        return self.size if self.window is None else self.window[2:]
+
+    @property
+    def out_size(self) -> Size:
+        """The size of the result."""
+        return self.content if self.canvas is None else self.canvas.size
+
+    @property
+    def resizes(self) -> bool:
+        x0, y0, x1, y1 = self.box
+        return self.size != (x1 - x0, y1 - y0)
+
+    @property
+    def first(self) -> Plan:
+        """The plan whose source is the picture."""
+        plan = self
+        while plan.before is not None:
+            plan = plan.before
+        return plan
+
+    def crop(self, box: Box) -> Plan:
+        """A region of the result, which must lie inside it."""
+        if self.canvas is None:
+            return self._narrowed(box, None)
+        # The part of the box that the picture covers, and the background that is left around it.
+        canvas, (width, height) = self.canvas, self.content
+        left, top = min(max(box[0] - canvas.x, 0), width), min(max(box[1] - canvas.y, 0), height)
+        right, bottom = max(min(box[2] - canvas.x, width), left), max(min(box[3] - canvas.y, height), top)
+        size = (box[2] - box[0], box[3] - box[1])
+        if (right - left, bottom - top) == size:
+            return self._narrowed((left, top, right, bottom), None)
+        x, y = max(canvas.x - box[0], 0), max(canvas.y - box[1], 0)
+        return self._narrowed((left, top, right, bottom), Canvas(size, x, y, canvas.fill))
+
+    def _narrowed(self, part: Box, canvas: Canvas | None) -> Plan:
+        """Only a part of the content, told as it is seen after the flips."""
+        a0, b0, a1, b1 = part
+        width, height = self.content
+        if self.flip_x:
+            a0, a1 = width - a1, width - a0
+        if self.flip_y:
+            b0, b1 = height - b1, height - b0
+        box, size, window = self.box, self.size, self.window
+        if self.resizes:
+            x, y = (0, 0) if window is None else window[:2]
+            window = (x + a0, y + b0, a1 - a0, b1 - b0)
+            if window == (0, 0, *size):
+                window = None
+        else:
+            box = (box[0] + a0, box[1] + b0, box[0] + a1, box[1] + b1)
+            size = (a1 - a0, b1 - b0)
+        return Plan(
+            self.source, box, size, window, self.flip_x, self.flip_y, canvas, self.antialias, self.before
+        )  # fmt: skip
+
+    def resize(self, size: Size, *, antialias: bool = True) -> Plan:
+        """The result, resized."""
+        if size == self.out_size:
+            return self
+        if self.canvas is None and not self.resizes:
+            return Plan(
+                self.source, self.box, size, None, self.flip_x, self.flip_y, None, antialias, self.before
+            )  # fmt: skip
+        return replace(Plan.whole(self.out_size), size=size, antialias=antialias, before=self)
+
+    def flip(self, *, x: bool = False, y: bool = False) -> Plan:
+        """The result, mirrored."""
+        if not x and not y:
+            return self
+        canvas = self.canvas
+        if canvas is not None:
+            width, height = self.content
+            canvas = Canvas(
+                canvas.size,
+                canvas.size[0] - width - canvas.x if x else canvas.x,
+                canvas.size[1] - height - canvas.y if y else canvas.y,
+                canvas.fill,
+            )
+        return Plan(
+            self.source, self.box, self.size, self.window, self.flip_x != x, self.flip_y != y, canvas, self.antialias,
+            self.before,
+        )  # fmt: skip
+
+    def pad(self, size: Size, x: int, y: int, fill: Fill) -> Plan:
+        """The result on a background, its upper left corner at (x, y)."""
+        if size == self.out_size:
+            return self
+        if self.canvas is None:
+            return replace(self, canvas=Canvas(size, x, y, fill))
+        if self.canvas.fill == fill:
+            return replace(self, canvas=Canvas(size, x + self.canvas.x, y + self.canvas.y, fill))
+        return replace(Plan.whole(self.out_size), canvas=Canvas(size, x, y, fill), before=self)
+
+
+def needed(plan: Plan) -> Box:
+    """The part of the plan's own source that its result depends on: no other pixel can change it."""
+    if 0 in plan.content:
+        return (plan.box[0], plan.box[1], plan.box[0], plan.box[1])
+    if plan.window is None:
+        return plan.box
+    x, y, width, height = plan.window
+    x0, x1 = _span(plan.box[0], plan.box[2], plan.size[0], x, x + width)
+    y0, y1 = _span(plan.box[1], plan.box[3], plan.size[1], y, y + height)
+    return x0, y0, x1, y1
+
+
+def _span(start: int, stop: int, size: int, first: int, last: int) -> tuple[int, int]:
+    """The source pixels that the resized pixels first..last - 1 of start..stop take part of."""
+    scale = (stop - start) / size
+    # The filter is a triangle that reaches one pixel of the coarser grid to both sides of a pixel's middle; one more
+    # source pixel covers rounding.
+    reach = max(scale, 1.0) + 1.0
+    low = start + (first + 0.5) * scale - reach
+    high = start + (last - 0.5) * scale + reach
+    return max(math.floor(low), start), min(math.ceil(high), stop)
+
+
+def stages(plan: Plan) -> list[Plan]:
+    """The plan and all before it, first to last, each cut down to what the next one needs.
+
+    A stage's `source` and `box` stay in the coordinates of the whole of what comes before; its part begins where
+    `needed` of it does.
+    """
+    out = [plan]
+    while plan.before is not None:
+        plan = plan.before.crop(needed(plan))
+        out.append(plan)
+    return out[::-1]

@@ -1,0 +1,231 @@
+"""Render: encoded bytes and a plan flow in, exactly the planned pixels flow out, into a given place.
+
+Promises: only what the plan needs is decoded (JPEGs with restart markers and raw pixels), or the whole picture where
+its kind allows nothing else, and the pixels are the same either way. The orientation is applied once. A JPEG is decoded
+at 1/2, 1/4 or 1/8 where the planned region is at least that many times its target in both directions, unless `exact`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.codec import jpeg
+from fastdata.codec.blend import Alpha
+from fastdata.codec.cropindex import Cuttable, cut_loaded, load
+from fastdata.codec.decode import MAX_PIXELS, decode
+from fastdata.codec.headers.simple import npy_layout
+from fastdata.codec.sniff import probe
+from fastdata.errors import OptionError
+from fastdata.transforms.engines import resample, takes_boxes
+from fastdata.transforms.plan import Box, Plan, Size, needed, stages
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data
+
+RGB = NDArray[np.uint8]
+PlanOf = Callable[[Size], Plan]
+Origin = tuple[float, float]
+
+# Orientations that mirror the stored axis which becomes the upright x or y.
+_MIRRORED_X, _MIRRORED_Y = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How pictures are decoded, as `fastdata.codec.decode.decode` takes it."""
+
+    alpha: Alpha = "white"
+    max_pixels: int = MAX_PIXELS
+    keep_damaged: bool = False
+
+
+_RULES = Rules()
+
+
+def render(
+    data: Data,
+    plan_of: PlanOf,
+    *,
+    out: RGB | None = None,
+    exact: bool = False,
+    rules: Rules = _RULES,
+) -> RGB:
+    """Decode what a plan needs and carry it out.
+
+    Args:
+        data: the whole file, any bytes-like; never changed.
+        plan_of: the plan for an upright picture of (width, height).
+        out: where the pixels go: contiguous H x W x 3 uint8 of the plan's size. None makes a new array.
+        exact: never decode a JPEG at a fraction of its size.
+        rules: how pictures are decoded.
+
+    Returns:
+        `out`, or a new array.
+
+    Raises:
+        DecodeError: the data give no picture.
+        OptionError: `out` has another shape than the plan gives.
+    """
+    if data[:2] == b"\xff\xd8":
+        found = load(data)
+        if found is not None:
+            done = _cut(found, plan_of, out, exact, rules)
+            if done is not None:
+                return done
+    elif data[:6] == b"\x93NUMPY":
+        pixels = raw_view(data, rules.max_pixels)
+        if pixels is not None:
+            plan = plan_of((pixels.shape[1], pixels.shape[0]))
+            return render_part(pixels, (0, 0), 1, plan, out)
+    return _whole(data, plan_of, out, exact, rules)
+
+
+def render_array(pixels: RGB, plan: Plan, out: RGB | None = None) -> RGB:
+    """A plan carried out on a decoded picture, which stays as it is."""
+    return render_part(pixels, (0, 0), 1, plan, out)
+
+
+def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules) -> RGB | None:
+    """By the crop index; None where the picture must be decoded whole after all."""
+    header = found.header
+    width, height = header.width, header.height
+    if not header.plain or width * height > rules.max_pixels:
+        return None
+    plan = plan_of((width, height))
+    first = plan if plan.before is None else stages(plan)[0]
+    if 0 in first.content:
+        return render_part(np.empty((0, 0, 3), np.uint8), (0, 0), 1, plan, out)
+    scale = 1 if exact else dct_scale(first)
+    x0, y0, x1, y1 = _wanted(first)
+    if scale > 1:  # whole pixels of the reduced picture
+        x0, y0 = x0 - x0 % scale, y0 - y0 % scale
+        x1, y1 = min(-(-x1 // scale) * scale, width), min(-(-y1 // scale) * scale, height)
+    small, (x, y), size = cut_loaded(found, (x0, y0, x1, y1), scale)
+    pixels = jpeg.pixels(small, scale, size)
+    if pixels is None:
+        return None
+    if scale > 1:
+        x, y = x // scale, y // scale
+    return render_part(pixels, (x, y), scale, plan, out)
+
+
+def dct_scale(plan: Plan) -> int:
+    """The largest of 8, 4, 2 by which the region can be decoded smaller and still be as large as its target."""
+    (width, height), (x0, y0, x1, y1) = plan.size, plan.box
+    if x1 - x0 < 2 * width or y1 - y0 < 2 * height:
+        return 1
+    share = min((x1 - x0) // width, (y1 - y0) // height)
+    return 8 if share >= 8 else 4 if share >= 4 else 2
+
+
+def _wanted(plan: Plan) -> Box:
+    """What is to be decoded: what is needed, or the whole region where a window cannot be made of a part."""
+    if plan.window is None or takes_boxes(plan.region, plan.size, plan.antialias):
+        return needed(plan)
+    return plan.box
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(header: bytes) -> tuple[tuple[int, ...], bool, int]:
+    return npy_layout(header)
+
+
+def raw_view(data: Data, max_pixels: int = MAX_PIXELS) -> RGB | None:
+    """Raw RGB pixels where they lie, nothing copied; None where they need more than that (gray, alpha, cut, ...)."""
+    if len(data) < 128 or data[6:7] != b"\x01":  # the version that every such picture has
+        return None
+    shape, fortran, offset = _layout(bytes(data[: 10 + int.from_bytes(data[8:10], "little")]))
+    if fortran or len(shape) != 3 or shape[2] != 3 or shape[0] * shape[1] > max_pixels:
+        return None
+    count = shape[0] * shape[1] * 3
+    if offset + count > len(data):
+        return None
+    return np.frombuffer(data, np.uint8, count, offset).reshape(shape)
+
+
+def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules) -> RGB:
+    """Everything else: decode the whole picture."""
+    info = probe(data)
+    plan, scale = plan_of(info.upright_size), 1
+    if info.format == "jpg" and not exact:
+        first = plan if plan.before is None else stages(plan)[0]
+        scale = 1 if 0 in first.content else dct_scale(first)
+    pixels = decode(
+        data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale, info=info
+    )
+    width, height = info.upright_size
+    size = (pixels.shape[1], pixels.shape[0])
+    if size == (width, height):
+        return render_part(pixels, (0, 0), 1, plan, out)
+    if size != (-(-width // scale), -(-height // scale)):  # the header told another size than the data have
+        return render_part(pixels, (0, 0), 1, plan_of(size), out)
+    # Reduced pixels are counted from the stored corner, so what is mirrored begins within one.
+    x = width / scale - size[0] if info.orientation in _MIRRORED_X else 0
+    y = height / scale - size[1] if info.orientation in _MIRRORED_Y else 0
+    return render_part(pixels, (x, y), scale, plan, out)
+
+
+def render_part(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None) -> RGB:
+    """Carry out a plan on pixels that begin at `origin` of a picture at 1/scale (in pixels of that)."""
+    if plan.before is None:
+        return _stage(pixels, origin, scale, plan, out)
+    steps = stages(plan)
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        pixels = _stage(pixels, origin, scale, step, out if last else None)
+        if not last:
+            x0, y0, _, _ = needed(steps[number + 1])
+            origin, scale = (x0, y0), 1
+    return pixels
+
+
+def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None) -> RGB:
+    width, height = plan.out_size
+    if out is None:
+        out = np.empty((height, width, 3), np.uint8)
+    elif out.shape != (height, width, 3):
+        raise OptionError(f"the plan gives {height} x {width} x 3 pixels, which do not fit into an array {out.shape}")
+    turned = plan.flip_x or plan.flip_y
+    canvas = plan.canvas
+    if 0 in plan.content:
+        content = None
+    else:
+        x, y = origin
+        x0, y0, x1, y1 = plan.box
+        region: Any = (x0 - x, y0 - y, x1 - x, y1 - y)
+        if scale > 1:
+            region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
+        place = out if canvas is None and not turned else None
+        content = resample(pixels, region, plan.size, plan.window, plan.antialias, place)
+        if content is out:
+            return out
+    if canvas is not None:
+        _lay(content, plan, out)
+    elif turned:
+        cv2.flip(content, _FLIPS[plan.flip_x, plan.flip_y], dst=out)
+    else:
+        out[...] = content
+    return out
+
+
+# OpenCV's codes for (left to right, top to bottom).
+_FLIPS = {(True, False): 1, (False, True): 0, (True, True): -1}
+
+
+def _lay(content: RGB | None, plan: Plan, out: RGB) -> None:
+    canvas = plan.canvas
+    assert canvas is not None
+    out[...] = canvas.fill
+    if content is not None:
+        if plan.flip_x or plan.flip_y:
+            content = cv2.flip(content, _FLIPS[plan.flip_x, plan.flip_y])
+        width, height = plan.content
+        out[canvas.y : canvas.y + height, canvas.x : canvas.x + width] = content
+
