@@ -17,6 +17,7 @@ writes to stderr when it repairs damaged data; whoever wants that as a warning r
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import cv2
@@ -128,29 +129,30 @@ def _opencv(data: Data, flags: int) -> NDArray[np.uint8] | None:
 def _opencv_reads(info: ImageInfo) -> bool:
     """Whether OpenCV gets this form of this kind right.
 
-    Not: the first frame of animations (of APNG and WebP it may compose another); AVIF deeper than 8 bits; BMP but for
-    plain 24 bits; Netpbm with odd numbers of levels or as text; and TIFF, GIF, JPEG 2000 and ICO at all.
+    Not: animated WebP and AVIF (it may compose another first frame); AVIF deeper than 8 bits; BMP but for plain 24
+    bits; Netpbm with odd numbers of levels or as text; and TIFF, GIF, JPEG 2000 and ICO at all.
     """
-    if max(info.width, info.height) > _OPENCV_SIDE or info.pixels > _OPENCV_PIXELS or info.animated:
+    if max(info.width, info.height) > _OPENCV_SIDE or info.pixels > _OPENCV_PIXELS:
         return False
     if info.format == "bmp":
         return info.mode == "rgb" and info.bits == 24
     if info.format in _NETPBM:
         return info.mode != "scaled"
-    return info.format in ("png", "webp") or (info.format == "avif" and info.bits == 8)
+    return info.format == "png" or (info.format in ("webp", "avif") and info.bits == 8 and not info.animated)
 
 
 def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, notes: list[str]) -> NDArray[np.uint8]:
     """Everything but a JPEG that OpenCV reads."""
     if info.format == "npy":
         return _npy(data, info, background)
-    harm = png.damage(data) if info.format == "png" else ""
+    clean, harm = png.pixels_only(data) if info.format == "png" else (data, "")
     if harm and not keep:
         raise DecodeError(harm)
     if not info.cut and not harm and _opencv_reads(info):
-        pixels = _opencv(data, cv2.IMREAD_UNCHANGED if info.alpha else _COLOR)
+        pixels = _opencv(clean, cv2.IMREAD_UNCHANGED if info.alpha else _COLOR)
         if pixels is not None:
-            return _blended(pixels, background) if info.alpha else pixels
+            level = png.clear_level(data, info.bits) if info.alpha and pixels.ndim == 2 else -1
+            return _blended(pixels, background, level) if info.alpha else pixels
     pixels = fallback.decode(data, info, background, lenient=keep)
     if info.cut or harm:
         notes.append(f"{info.cut or harm}; the rest is filled up")
@@ -159,11 +161,15 @@ def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, note
     return pixels
 
 
-def _blended(pixels: NDArray[np.generic], background: int | None) -> NDArray[np.uint8]:
-    """OpenCV's samples as they are in the file: 8 or 16 bits, gray, BGR or BGRA."""
+def _blended(pixels: NDArray[np.generic], background: int | None, level: int) -> NDArray[np.uint8]:
+    """OpenCV's samples as they are in the file: 8 or 16 bits, gray, BGR or BGRA.
+
+    Of gray PNGs it drops the transparency, which is one level.
+    """
     small = eight_bits(pixels)
     if small.ndim == 2:
-        return three(small)
+        solid = np.where(pixels == level, 0, 255).astype(np.uint8)
+        return blend(np.dstack([three(small), solid]), background)
     order = cv2.COLOR_BGRA2RGBA if small.shape[2] == 4 else cv2.COLOR_BGR2RGB
     rgb = np.asarray(cv2.cvtColor(small, order), np.uint8)
     return blend(rgb, background) if rgb.shape[2] == 4 else rgb
@@ -171,7 +177,7 @@ def _blended(pixels: NDArray[np.generic], background: int | None) -> NDArray[np.
 
 def _npy(data: Data, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
     shape, fortran, offset = npy_layout(data)
-    flat = np.zeros(int(np.prod(shape)), np.uint8)
+    flat = np.zeros(math.prod(shape), np.uint8)
     there = np.frombuffer(data, np.uint8, offset=offset)[: flat.size]  # fewer than wanted only where damage is kept
     flat[: there.size] = there
     pixels = flat.reshape(shape, order="F" if fortran else "C")

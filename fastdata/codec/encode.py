@@ -13,13 +13,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.quiet import silence
 from fastdata.errors import OptionError
 
 Encoding = Literal["jpg", "png", "webp", "bmp", "npy"]
 """The kinds that are written here, named as their record fields are."""
 
-# A JPEG's frame header holds 16-bit sides, a WebP's 14 bits.
-_SIDES = {"jpg": 65535, "webp": 16383}
+# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits.
+_SIDES = {"jpg": 65500, "webp": 16383}
 
 
 def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> bytes:
@@ -47,7 +48,8 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> by
         # The level that libpng itself takes: OpenCV's own default is faster and about a tenth larger.
         "png": (cv2.IMWRITE_PNG_COMPRESSION, 6),
     }.get(format, ())
-    done, blob = cv2.imencode(f".{format}", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), options)
+    with silence:
+        done, blob = cv2.imencode(f".{format}", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), options)
     if not done:
         raise OptionError(f"OpenCV could not encode {rgb.shape[1]} x {rgb.shape[0]} pixels as {format!r}")
     return bytes(blob)

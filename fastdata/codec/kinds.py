@@ -111,7 +111,7 @@ _NETPBM = re.compile(rb"P([1-6])(?:\s+|\s*#[^\n]*\n\s*)(?:#|\d)")
 _NETPBM_KIND = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
 _PFM = re.compile(rb"P[Ff]\s+\d+\s+\d+\s+-?\d")
 _SVG = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.{,400}?-->\s*|<!DOCTYPE[^>]*>\s*)*<svg[\s>]", re.DOTALL
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.{,400}?-->\s*|<!DOCTYPE[^>]*>\s*)*<svg[\s/>]", re.DOTALL
 )
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs", b"mif1", b"msf1"})

@@ -53,7 +53,7 @@ def probe(data: Data) -> ImageInfo:
         raise _refusal(data, kind)
     try:
         return reader(data)
-    except (struct_error, IndexError) as error:
+    except (struct_error, IndexError, OverflowError) as error:  # an offset beyond the data, or beyond any data
         raise CutError(f"the data end within the {str(kind).upper()} header") from error
 
 

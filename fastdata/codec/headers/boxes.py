@@ -139,6 +139,8 @@ def _extents(data: Data, place: tuple[int, int] | None) -> Iterator[tuple[int, i
     version, sizes = data[at], unpack_from(">H", data, at + 4)[0]
     offset_width, length_width, base_width = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
     index_width, wide = sizes & 15 if version else 0, version == 2
+    if not offset_width and not length_width:  # extents that take no bytes could be repeated for ever
+        return
     count, at = unpack_from(">I" if wide else ">H", data, at + 6)[0], at + (10 if wide else 8)
     for _ in range(count):  # ends with an IndexError or struct.error where the count is a lie
         item, at = unpack_from(">I" if wide else ">H", data, at)[0], at + (4 if wide else 2)

@@ -21,7 +21,10 @@ def read(data: Data) -> ImageInfo:
     while at + 4 <= size:
         prefix, marker, length = unpack_from(">BBH", data, at)
         if prefix != 0xFF or marker == 0:  # libjpeg skips rubbish between segments too
-            at = _next_marker(data, at + 1)
+            data = bytes(data)
+            at = data.find(b"\xff", at + 1)
+            if at < 0:
+                break
             continue
         if marker == 0xFF:  # fill byte
             at += 1
@@ -41,11 +44,6 @@ def read(data: Data) -> ImageInfo:
     if not frame[0]:
         raise CutError("the data end within the JPEG's header")
     return _info(data, size, frame, turn or 1)
-
-
-def _next_marker(data: Data, at: int) -> int:
-    found = bytes(data[at:]).find(b"\xff")
-    return len(data) if found < 0 else at + found
 
 
 def _info(data: Data, scan: int, frame: tuple[int, int, int, int, int], turn: int) -> ImageInfo:

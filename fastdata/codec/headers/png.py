@@ -10,7 +10,7 @@ from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 _MODES = {0: "gray", 2: "rgb", 3: "palette", 4: "gray", 6: "rgb"}
-_PIXEL_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT"})
+_PIXEL_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
 
 
 def read(data: Data) -> ImageInfo:
@@ -39,18 +39,34 @@ def read(data: Data) -> ImageInfo:
     return ImageInfo("png", width, height, turn, bits, _MODES[color], alpha, animated, True, cut)
 
 
-def damage(data: Data) -> str:
-    """ "" or which chunk's checksum does not fit, among the chunks that make the pixels.
+def pixels_only(data: Data) -> tuple[Data, str]:
+    """The PNG without whatever makes no pixels, and "" or which of the chunks that do is damaged.
 
-    libpng would find the same, but prints it; here it becomes words that the caller can pass on.
+    libpng would find damage too, but prints it, as it prints its doubts about colour profiles, and it refuses pictures
+    for damage beside the pixels. Of an animated PNG the first frame is left.
     """
-    at, view = 8, memoryview(data)
-    while at + 12 <= len(data):
+    at, size, view, kept = 8, len(data), memoryview(data), [memoryview(data)[:8]]
+    while at + 12 <= size:
         length, name = unpack_from(">I4s", data, at)
-        end = at + 8 + length
-        if end + 4 > len(data) or name == b"IEND":
+        end = at + 12 + length
+        if end > size:
             break
-        if name in _PIXEL_CHUNKS and zlib.crc32(view[at + 4 : end]) != unpack_from(">I", data, end)[0]:
-            return f"the PNG is damaged: the checksum of its chunk {name.decode()} does not fit"
-        at = end + 4
-    return ""
+        if name in _PIXEL_CHUNKS:
+            if zlib.crc32(view[at + 4 : end - 4]) != unpack_from(">I", data, end - 4)[0]:
+                return data, f"the PNG is damaged: the checksum of its chunk {name.decode()} does not fit"
+            kept.append(view[at:end])
+        at = end
+        if name == b"IEND":
+            break
+    return (data if sum(map(len, kept)) == size else b"".join(kept)), ""
+
+
+def clear_level(data: Data, bits: int) -> int:
+    """The one level of a gray PNG that is transparent (`tRNS`), as a sample of 8 or 16 bits; -1 where there is none."""
+    at, most = 33, (1 << bits) - 1
+    while at + 14 <= len(data):
+        length, name, level = unpack_from(">I4sH", data, at)
+        if name == b"tRNS":
+            return int(level) * 255 // most if bits < 8 else int(level)
+        at += 12 + length
+    return -1

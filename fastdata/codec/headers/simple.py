@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 from struct import unpack_from
@@ -126,7 +127,7 @@ def read_netpbm(data: Data) -> ImageInfo:
     name = {1: "pbm", 4: "pbm", 2: "pgm", 5: "pgm"}.get(digit, "ppm")
     cut = "the Netpbm data end before the last row" if at + 1 + needed > len(data) else ""
     # Text digits and odd numbers of levels are legal; they are marked, because not every decoder scales them.
-    odd = digit < 4 or most not in (1, 255, 65535)
+    odd = digit < 4 or (digit > 4 and most not in (255, 65535))
     mode = "scaled" if odd else "rgb" if channels == 3 else "gray"
     return ImageInfo(name, width, height, 1, most.bit_length(), mode, cut=cut)
 
@@ -135,7 +136,7 @@ def read_npy(data: Data) -> ImageInfo:
     """A numpy file of uint8 pixels: H x W, or H x W x 1, 3 or 4."""
     shape, _, offset = npy_layout(data)
     channels = shape[2] if len(shape) == 3 else 1
-    cut = "the npy file's data end before its last row" if offset + int(np.prod(shape)) > len(data) else ""
+    cut = "the npy file's data end before its last row" if offset + math.prod(shape) > len(data) else ""
     mode = "gray" if channels == 1 else "rgb"
     return ImageInfo("npy", shape[1], shape[0], 1, 8, mode, channels == 4, cut=cut)
 
@@ -156,6 +157,6 @@ def npy_layout(data: Data) -> tuple[tuple[int, ...], bool, int]:
         raise DecodeError(f"the npy header cannot be read: {str(error).splitlines()[0][:200]}") from error
     if dtype != np.uint8:
         raise DecodeError(f"the npy file holds {dtype}, not the uint8 pixels that are read here")
-    if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
         raise DecodeError(f"the npy file has the shape {shape}, not H x W x 3 (or H x W)")
     return shape, fortran, stream.tell()

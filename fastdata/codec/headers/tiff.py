@@ -26,7 +26,7 @@ def read(data: Data) -> ImageInfo:
     """Reads the first page's directory and holds every strip or tile against the length of the data."""
     try:
         tags, more = _directory(data)
-    except struct_error as error:
+    except (struct_error, OverflowError) as error:
         raise CutError("the data end before the TIFF's directory") from error
     width, height, bits = _one(tags, _WIDTH), _one(tags, _HEIGHT), max(tags.get(_BITS, (1,)))
     if not 0 < width < 2**31 or not 0 < height < 2**31:
