@@ -11,8 +11,8 @@ contiguous, writable and owned by the caller. One rule each:
 - Transparency is laid over white or black, or dropped.
 - Data that end early are refused, or filled up where `keep_damaged` is set.
 
-Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg itself
-writes to stderr when it repairs damaged data; whoever wants that as a warning reads the descriptor.)
+Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg, libpng and
+libtiff themselves write to descriptor 2 about damaged data; whoever wants that as a warning reads the descriptor.)
 """
 
 from __future__ import annotations
