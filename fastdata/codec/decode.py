@@ -24,11 +24,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec import fallback
+from fastdata.codec import fallback, jpeg
 from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, eight_bits, three
 from fastdata.codec.headers import png
 from fastdata.codec.headers.simple import npy_layout
-from fastdata.codec.quiet import silence
+from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.codec.sniff import probe
 from fastdata.codec.turn import upright
 from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
@@ -41,14 +41,6 @@ __all__ = ["MAX_PIXELS", "Alpha", "decode"]
 # Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
 MAX_PIXELS = 178_956_970
 
-_COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-# OpenCV has no REDUCED flags for RGB order; these bits of its BGR flags set the scale alone.
-_SCALED = {1: _COLOR} | {
-    reduce: _COLOR | (flag & ~cv2.IMREAD_COLOR_BGR)
-    for reduce, flag in (
-        (2, cv2.IMREAD_REDUCED_COLOR_2), (4, cv2.IMREAD_REDUCED_COLOR_4), (8, cv2.IMREAD_REDUCED_COLOR_8),
-    )
-}  # fmt: skip
 # OpenCV's own limits, fixed when it is imported: beyond them it raises.
 _OPENCV_SIDE, _OPENCV_PIXELS = 1 << 20, 1 << 30
 _NETPBM = frozenset({"ppm", "pgm", "pbm"})
@@ -84,7 +76,7 @@ def decode(
         UnsupportedError: a known kind that is not read.
         DecodeError: anything else that gives no picture.
     """
-    if alpha not in BACKGROUNDS or reduce not in _SCALED:
+    if alpha not in BACKGROUNDS or reduce not in jpeg.FLAGS:
         raise OptionError(f"alpha must be white, black or drop and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}")
     if type(data) is not bytes:
         data = _plain(data)
@@ -96,7 +88,8 @@ def decode(
         raise CutError(info.cut)
     pixels = None
     if info.format == "jpg":  # with an end marker put back, OpenCV fills up what is missing
-        pixels = _opencv(bytes(data) + b"\xff\xd9" if info.cut else data, _SCALED[reduce])
+        whole = bytes(data) + b"\xff\xd9" if info.cut else data
+        pixels = jpeg.pixels(whole, reduce, (info.width, info.height))
     if pixels is None:
         pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, [] if notes is None else notes)
     elif info.cut and notes is not None:
@@ -115,15 +108,6 @@ def _too_large(info: ImageInfo, max_pixels: int) -> TooLargeError:
     if info.claimed > info.width * info.height:
         size += f", with a frame or tile of {info.claimed:,} pixels inside"
     return TooLargeError(f"{size}, more than the {max_pixels:,} allowed; raise --max-pixels (max_pixels) to read it")
-
-
-def _opencv(data: Data, flags: int) -> NDArray[np.uint8] | None:
-    """What OpenCV makes of the data, None where it refuses, raises or runs out of memory."""
-    try:
-        with silence:
-            return cv2.imdecode(np.frombuffer(data, np.uint8), flags)  # type: ignore[return-value]
-    except cv2.error:
-        return None
 
 
 def _opencv_reads(info: ImageInfo) -> bool:
@@ -149,7 +133,7 @@ def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, note
     if harm and not keep:
         raise DecodeError(harm)
     if not info.cut and not harm and _opencv_reads(info):
-        pixels = _opencv(clean, cv2.IMREAD_UNCHANGED if info.alpha else _COLOR)
+        pixels = imdecode(clean, cv2.IMREAD_UNCHANGED if info.alpha else COLOR)
         if pixels is not None:
             level = png.clear_level(data, info.bits) if info.alpha and pixels.ndim == 2 else -1
             return _blended(pixels, background, level) if info.alpha else pixels

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec import cropindex
 from fastdata.codec.quiet import silence
 from fastdata.errors import OptionError
 
@@ -23,13 +24,14 @@ Encoding = Literal["jpg", "png", "webp", "bmp", "npy"]
 _SIDES = {"jpg": 65500, "webp": 16383}
 
 
-def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> bytes:
+def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optimize: bool = False) -> bytes:
     """Encodes a picture.
 
     Args:
         rgb: H x W x 3 uint8.
-        format: `jpg` (baseline, 4:2:0), `png`, `webp` (lossy), `bmp` or `npy` (the pixels as numpy saves them).
+        format: `jpg` (baseline, 4:2:0, with restart markers and the crop index of `cropindex`), `png`, `webp` (lossy), `bmp` or `npy` (the pixels as numpy saves them).
         quality: 1 to 100, for `jpg` and `webp`.
+        optimize: Huffman tables made for each `jpg`: some 3 % smaller, and encoding takes more than twice as long.
 
     Returns:
         The file.
@@ -43,7 +45,7 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> by
         np.lib.format.write_array(out, np.ascontiguousarray(rgb), version=(1, 0), allow_pickle=False)
         return out.getvalue()
     options = {
-        "jpg": (cv2.IMWRITE_JPEG_QUALITY, quality),
+        "jpg": _jpeg_options(rgb.shape[1], rgb.shape[0], quality, optimize),
         "webp": (cv2.IMWRITE_WEBP_QUALITY, quality),
         # The level that libpng itself takes: OpenCV's own default is faster and about a tenth larger.
         "png": (cv2.IMWRITE_PNG_COMPRESSION, 6),
@@ -52,7 +54,17 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90) -> by
         done, blob = cv2.imencode(f".{format}", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), options)
     if not done:
         raise OptionError(f"OpenCV could not encode {rgb.shape[1]} x {rgb.shape[0]} pixels as {format!r}")
-    return bytes(blob)
+    return cropindex.embed(blob.tobytes()) if format == "jpg" else blob.tobytes()
+
+
+def _jpeg_options(width: int, height: int, quality: int, optimize: bool) -> tuple[int, ...]:
+    """Restart markers for the crop index; the sampling is OpenCV's default, said aloud because the markers go by it."""
+    return (
+        cv2.IMWRITE_JPEG_QUALITY, quality,
+        cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+        cv2.IMWRITE_JPEG_RST_INTERVAL, cropindex.restart_interval(width, height, (16, 16)),
+        cv2.IMWRITE_JPEG_OPTIMIZE, int(optimize),
+    )  # fmt: skip
 
 
 def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:

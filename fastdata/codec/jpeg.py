@@ -15,17 +15,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.quiet import silence
+from fastdata.codec.opencv import COLOR, imdecode
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
 
 RGB = NDArray[np.uint8]
 
-_COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 # OpenCV has no REDUCED flags for RGB order; these bits of its BGR flags set the scale alone.
-FLAGS = {1: _COLOR} | {
-    scale: _COLOR | (flag & ~cv2.IMREAD_COLOR_BGR)
+FLAGS = {1: COLOR} | {
+    scale: COLOR | (flag & ~cv2.IMREAD_COLOR_BGR)
     for scale, flag in (
         (2, cv2.IMREAD_REDUCED_COLOR_2), (4, cv2.IMREAD_REDUCED_COLOR_4), (8, cv2.IMREAD_REDUCED_COLOR_8),
     )
@@ -52,16 +51,7 @@ def pixels(data: Data, scale: int = 1, size: tuple[int, int] = (0, 0)) -> RGB | 
             return fast(data, scale, size)
         except ValueError:  # damaged, or CMYK: OpenCV repairs the first and reads the second
             pass
-    return opencv(data, scale)
-
-
-def opencv(data: Data, scale: int = 1) -> RGB | None:
-    """`pixels` by OpenCV alone."""
-    try:
-        with silence:
-            return cv2.imdecode(np.frombuffer(data, np.uint8), FLAGS[scale])  # type: ignore[return-value]
-    except cv2.error:
-        return None
+    return imdecode(data, FLAGS[scale])
 
 
 @functools.cache

@@ -1,0 +1,25 @@
+"""OpenCV's decoder, silent: bytes and flags flow in, an array flows out, or None where it refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.codec.quiet import silence
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data
+
+COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+def imdecode(data: Data, flags: int) -> NDArray[Any] | None:
+    """What OpenCV makes of the data, None where it refuses, raises or runs out of memory."""
+    try:
+        with silence:
+            return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:
+        return None
