@@ -6,6 +6,7 @@ be decoded is an error that names the data set and the key.
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -52,9 +53,14 @@ class Pictures:
             raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error
 
     def _settle(self) -> None:
-        """In a DataLoader worker OpenCV works alone: its threads times the workers would only wait for each other."""
+        """What a DataLoader worker needs once.
+
+        OpenCV works alone there: its threads times the workers would only wait for each other. And the garbage
+        collector passes over what came from the parent: looking at it all would copy it, 40 MB in each forked worker.
+        """
         if worker_place() is not None:
             cv2.setNumThreads(0)
+            gc.freeze()
         self._process = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
