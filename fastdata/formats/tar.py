@@ -79,7 +79,8 @@ def open_tars(paths: Sequence[str]) -> Reader:
         if foreign:
             parts.append(_open_foreign(tuple(foreign)))
             foreign = []
-        parts.append(_open_single(path) or _open_shard(path, folders))
+        single = _open_single(path)
+        parts.append(_open_shard(path, folders) if single is None else single)  # an empty reader is false
     if foreign:
         parts.append(_open_foreign(tuple(foreign)))
     return parts[0] if len(parts) == 1 else ConcatReader(parts)

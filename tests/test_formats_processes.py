@@ -1,0 +1,119 @@
+"""Readers in other processes, in read-only places and beside other programs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+import fastdata
+from fastdata.formats.base import Reader
+from tests import samples
+
+
+def child(readers: dict[str, Reader], results: Any) -> None:
+    """Reads everything twice: the second time what a first read may have broken."""
+    for layout, reader in readers.items():
+        good = all(samples.content(reader) == samples.expected() for _ in range(2))
+        results.send((layout, good, reader.classes == samples.CLASSES, list(reader.verify())))
+    results.close()
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+def test_a_child_reads_the_same_bytes(tmp_path: Path, start_method: str, read_before: bool) -> None:
+    readers = {layout: fastdata.open(samples.write(tmp_path, layout)) for layout in samples.LAYOUTS}
+    for reader in readers.values():
+        if read_before:
+            samples.content(reader)
+    context = multiprocessing.get_context(start_method)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=child, args=(readers, sender))
+    process.start()
+    sender.close()
+    found = [receiver.recv() for _ in readers]
+    process.join()
+    receiver.close()
+    assert process.exitcode == 0
+    assert found == [(layout, True, True, []) for layout in readers]
+    for reader in readers.values():  # the parent goes on after its child
+        assert samples.content(reader) == samples.expected()
+        reader.close()
+
+
+SCRIPT = """
+    import os, pathlib, sys
+    sys.path[:0] = {paths!r}
+    import fastdata
+    from tests import samples
+    for path in {data!r}:  # as root, so that all that is imported is: Python itself may lie where only root reads
+        samples.read(path)
+    os.setgid(65534)
+    os.setuid(65534)
+    for path in {data!r}:
+        before = samples.files(path)
+        with fastdata.open(path) as reader:
+            assert samples.content(reader) == samples.expected(), path
+            assert list(reader.verify()) == [], path
+        assert samples.files(path) == before
+        try:
+            samples.write(pathlib.Path(path).parent, "lmdb", overwrite=True)
+        except fastdata.ConvertError as error:
+            assert "cannot write" in str(error) and "Permission denied" in str(error), error
+        else:
+            raise AssertionError("could be written")
+    print("read by", os.getuid())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="only root can become another user")
+def test_another_user_reads_a_read_only_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    data = [samples.write(folder, layout) for layout in samples.LAYOUTS]
+    for parent in (folder, *folder.rglob("*")):
+        parent.chmod(0o555 if parent.is_dir() else 0o444)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o005:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    script = textwrap.dedent(SCRIPT).format(paths=[path for path in sys.path if path], data=data)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env={"HOME": "/", "PATH": "/bin"}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "read by 65534\n", "")
+
+
+def test_a_users_own_lmdb_environment_is_no_matter(tmp_path: Path) -> None:
+    path = samples.write(tmp_path, "lmdb")
+    with lmdb.open(path, readonly=True, lock=False) as environment, environment.begin() as transaction:
+        assert samples.read(path) == samples.expected()
+        with fastdata.open(path) as reader:
+            assert transaction.get(b"dog/1.jpg") == reader[1].fields["jpg"]
+    with fastdata.open(path) as reader:
+        assert reader[2].key
+        with lmdb.open(path) as environment, environment.begin() as transaction:  # with a lock file, as by default
+            assert transaction.get(b"dog/1.cls") == b"1"
+        assert samples.content(reader) == samples.expected()
+    assert samples.read(path) == samples.expected()
+
+
+def test_few_descriptors_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastdata.formats.base.MAX_MAPS", 3)
+    path = samples.write(tmp_path, "shards", shard_size=1)
+    listing = "/proc/self/fd"
+    with fastdata.open(path) as reader:
+        views = []
+        for _ in range(2):
+            for row in range(len(reader)):
+                assert reader[row].fields == samples.RECORDS[row].fields
+                if os.path.isdir(listing):
+                    names = [os.path.realpath(os.path.join(listing, name)) for name in os.listdir(listing)]
+                    assert sum(name.startswith(path) for name in names) <= 3 + 1 + len(views)  # + 1: the index
+        views.append(reader.image(3)[1])
+    assert bytes(views[0]) == samples.RECORDS[3].fields["jpg"]
