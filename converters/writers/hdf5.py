@@ -7,7 +7,10 @@ around the payload are copied into the file, the first 64 kB, which hold the HDF
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,11 +57,13 @@ class Hdf5Sink:
             self._file.write(bytes(PAYLOAD_AT + _SMALLEST - self._place))
             self._place = PAYLOAD_AT + _SMALLEST
         columns = builder.columns()
-        text = sized(
-            lambda total: finished(manifest, builder, columns, [DataFile("", total)]),
-            lambda room: self._lay_out(columns, bytes(room)),
-        )
-        if self._lay_out(columns, text) != os.stat(self._twin).st_size:
+        with _system_errors():
+            text = sized(
+                lambda total: finished(manifest, builder, columns, [DataFile("", total)]),
+                lambda room: self._lay_out(columns, bytes(room)),
+            )
+            again = self._lay_out(columns, text)
+        if again != os.stat(self._twin).st_size:
             raise ConvertError("HDF5 laid out the same data sets differently the second time; please report this")
         self._splice()
         os.unlink(self._twin)
@@ -67,6 +72,7 @@ class Hdf5Sink:
         """Write the twin; returns its length."""
         import h5py
 
+        self._file.flush()  # a disk that is full already says so here, in the system's own words
         large = {"alignment_threshold": _SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
             if _hole(file, PAYLOAD, self._place - PAYLOAD_AT) != PAYLOAD_AT:
@@ -96,6 +102,18 @@ class Hdf5Sink:
 
     def abort(self) -> None:
         self._file.close()
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """h5py tells of a full disk by a RuntimeError, with the system's number among its words."""
+    try:
+        yield
+    except RuntimeError as error:
+        number = re.search(r"errno = (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _hole(file: h5py.File, name: str, size: int) -> int | None:
