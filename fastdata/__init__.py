@@ -22,19 +22,31 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
         DecodeError,
         FastdataError,
         FormatError,
+        LoadError,
         MissingDependencyError,
         OptionError,
         OutputExistsError,
         RecordError,
         TooLargeError,
         UnsupportedError,
+        WorkerError,
     )
     from fastdata.formats import open
     from fastdata.formats.base import Reader
+    from fastdata.loader.loader import DataLoader
     from fastdata.manifest import Manifest
     from fastdata.record import Record, key_from_path, path_from_key
     from fastdata.reproducibility import seed_everything, seed_worker
     from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD
+    from fastdata.transforms import (
+        CenterCrop,
+        Letterbox,
+        RandomHorizontalFlip,
+        RandomResizedCrop,
+        RandomVerticalFlip,
+        Resize,
+        ResizeShorter,
+    )
 
 __version__ = "0.1.0"
 
@@ -43,23 +55,33 @@ __all__ = [
     "IMAGENET_STD",
     "CUDAPrefetcher",
     "CacheError",
+    "CenterCrop",
     "ConvertError",
     "ConvertReport",
     "CutError",
+    "DataLoader",
     "DecodeError",
     "FastdataError",
     "FormatError",
     "ImageDataset",
     "ImageStream",
+    "Letterbox",
+    "LoadError",
     "Manifest",
     "MissingDependencyError",
     "OptionError",
     "OutputExistsError",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
     "Reader",
     "Record",
     "RecordError",
+    "Resize",
+    "ResizeShorter",
     "TooLargeError",
     "UnsupportedError",
+    "WorkerError",
     "Writer",
     "__version__",
     "convert",
@@ -85,19 +107,31 @@ _MODULES = {
         "DecodeError",
         "FastdataError",
         "FormatError",
+        "LoadError",
         "MissingDependencyError",
         "OptionError",
         "OutputExistsError",
         "RecordError",
         "TooLargeError",
         "UnsupportedError",
+        "WorkerError",
     ),
     "fastdata.formats": ("open",),
     "fastdata.formats.base": ("Reader",),
+    "fastdata.loader.loader": ("DataLoader",),
     "fastdata.manifest": ("Manifest",),
     "fastdata.record": ("Record", "key_from_path", "path_from_key"),
     "fastdata.reproducibility": ("seed_everything", "seed_worker"),
     "fastdata.scaling": ("IMAGENET_MEAN", "IMAGENET_STD"),
+    "fastdata.transforms": (
+        "CenterCrop",
+        "Letterbox",
+        "RandomHorizontalFlip",
+        "RandomResizedCrop",
+        "RandomVerticalFlip",
+        "Resize",
+        "ResizeShorter",
+    ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -11,6 +11,8 @@ FastdataError
 ├── ConvertError             (RuntimeError)       nothing could be written
 │   └── OutputExistsError    (FileExistsError)    the destination is there already
 ├── CacheError               (MemoryError)        a cache that would not fit
+├── LoadError                (RuntimeError)       a batch that could not be made
+│   └── WorkerError                               a worker of a loader died, or took too long
 └── MissingDependencyError   (ImportError)        an optional package that is not installed
 
 Each leaf is also the builtin that one would expect, so `except ValueError` works as usual.
@@ -61,6 +63,14 @@ class OutputExistsError(ConvertError, FileExistsError):
 
 class CacheError(FastdataError, MemoryError):
     """A cache that would not fit into what is free."""
+
+
+class LoadError(FastdataError, RuntimeError):
+    """A batch that could not be made; the message names the record and carries the worker's stack."""
+
+
+class WorkerError(LoadError):
+    """A worker of a loader died, or took longer than `timeout`."""
 
 
 class MissingDependencyError(FastdataError, ImportError):

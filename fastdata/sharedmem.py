@@ -76,6 +76,17 @@ class SharedBlock:
             raise ValueError("this shared block is closed")
         return memoryview(self._map)
 
+    def grow(self, size: int) -> None:
+        """Make the block `size` bytes long; memory is taken when it is touched.
+
+        Every process that holds the block calls this for itself. Views made before keep seeing the same memory.
+        """
+        if self._map is None:
+            raise ValueError("this shared block is closed")
+        if os.fstat(self._descriptor).st_size < size:
+            os.ftruncate(self._descriptor, size)
+        self._map, self.size = mmap.mmap(self._descriptor, size), size
+
     @contextmanager
     def locked(self) -> Iterator[memoryview]:
         """Hold the block's lock, which excludes other processes and threads; gives a view for as long.

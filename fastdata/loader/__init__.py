@@ -1,0 +1,15 @@
+"""The loader: batches decoded by worker processes straight into shared memory.
+
+    settings.py    what a loader was asked for, checked, as one frozen value
+    schedule.py    which samples make batch k of an epoch; resume positions
+    recipe.py      how one sample is made; what a worker needs to know
+    layout.py      how a batch lies in memory
+    ring.py        the slots of shared memory, and who holds them
+    worker.py      the loop of a worker process
+    start.py       processes that start without the user's main module
+    crew.py        the workers of one iteration: processes, threads, or none
+    iteration.py   one epoch: batches in order, errors, replacements
+    loader.py      DataLoader
+
+Nothing is imported here: workers load `worker` and what it needs, and torch is none of that.
+"""

@@ -1,0 +1,118 @@
+"""Layout: how the samples of a batch lie in memory, and how a batch is seen as a tensor.
+
+In: one sample, as transforms gave it. Out: its shape and type, where each sample of a batch goes, and the tensor over
+a whole batch. HWC arrays lie as they are and are seen as NCHW (channels_last); tensors keep their own shape.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
+
+# Kinds of numbers that arrays and tensors share; objects and strings have no fixed size.
+_NUMBERS = "biufc"
+# Tensors of these lie in memory as integers of the same size: numpy has no such type.
+_FOREIGN = {"bfloat16": "int16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape and type that every sample of a loader has.
+
+    Attributes:
+        shape: of one sample, as it lies in memory.
+        dtype: numpy's name of its type, or "bfloat16".
+        channels_last: it is an HWC array, to be seen as CHW.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    channels_last: bool
+
+    @classmethod
+    def picture(cls, height: int, width: int) -> Layout:
+        """The layout of decoded pictures of one size."""
+        return cls((height, width, 3), "uint8", channels_last=True)
+
+    @classmethod
+    def of(cls, sample: Any) -> Layout:
+        """The layout of batches of samples like this one.
+
+        Raises:
+            OptionError: it is neither an array nor a tensor of numbers.
+        """
+        if _is_tensor(sample):
+            return cls(tuple(sample.shape), str(sample.dtype).removeprefix("torch."), channels_last=False)
+        if isinstance(sample, np.ndarray) and sample.dtype.kind in _NUMBERS:
+            return cls(sample.shape, sample.dtype.name, channels_last=sample.ndim == 3)
+        raise OptionError(
+            f"transform returned {type(sample).__name__}; return an HWC array or a CHW tensor of numbers, "
+            "or give collate_fn, which may take anything"
+        )
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        return np.dtype(_FOREIGN.get(self.dtype, self.dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample."""
+        return math.prod(self.shape) * self.stored.itemsize
+
+    def batch(self, buffer: NDArray[np.uint8], count: int) -> NDArray[Any]:
+        """The first `count` samples of a buffer, as an array."""
+        return buffer[: count * self.nbytes].view(self.stored).reshape(count, *self.shape)
+
+    def put(self, sample: Any, place: NDArray[Any]) -> None:
+        """Copy a sample to its place in a batch.
+
+        Raises:
+            OptionError: it has another shape or type than the first one had.
+        """
+        if (other := Layout.of(sample)) != self:
+            raise unequal(self, other)
+        place[...] = _as_array(sample) if _is_tensor(sample) else sample
+
+    def tensor(self, batch: NDArray[Any]) -> torch.Tensor:
+        """A batch as training sees it; it keeps the array alive."""
+        import torch
+
+        tensor = torch.from_numpy(batch)
+        if self.dtype in _FOREIGN:
+            tensor = tensor.view(getattr(torch, self.dtype))
+        return tensor.permute(0, 3, 1, 2) if self.channels_last else tensor
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {' x '.join(map(str, self.shape))}"
+
+
+def unequal(first: Layout, other: Layout) -> OptionError:
+    """The error for samples of different shapes or types without a `collate_fn`."""
+    return OptionError(
+        f"samples differ: {first} came first, then {other}; let a transform make them equal (fastdata.Resize, "
+        "fastdata.CenterCrop, fastdata.RandomResizedCrop, ...), or give collate_fn"
+    )
+
+
+def _is_tensor(sample: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(sample, torch.Tensor)
+
+
+def _as_array(tensor: Any) -> NDArray[Any]:
+    import torch
+
+    plain = tensor.detach()
+    name = str(plain.dtype).removeprefix("torch.")
+    array: NDArray[Any] = (plain.view(getattr(torch, _FOREIGN[name])) if name in _FOREIGN else plain).numpy()
+    return array

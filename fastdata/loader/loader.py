@@ -1,0 +1,282 @@
+"""DataLoader: the batches of a data set, decoded by worker processes straight into shared memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastdata.cache import CachedReader
+from fastdata.datasets import ImageDataset
+from fastdata.errors import OptionError
+from fastdata.formats import Reader
+from fastdata.formats import open as open_reader
+from fastdata.loader.crew import ClerkCrew, Crew, ProcessCrew, SoloCrew, ThreadCrew
+from fastdata.loader.iteration import Iteration
+from fastdata.loader.recipe import Recipe
+from fastdata.loader.schedule import Position, Schedule, schedule, split_of
+from fastdata.loader.settings import Settings, checked
+from fastdata.transforms.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import multiprocessing.context
+
+    from typing_extensions import Self
+
+# What `images, labels` is; dicts with `fields`, anything with `collate_fn`.
+Batch = Any
+
+
+class DataLoader:
+    """Batches of decoded pictures, the same for any number of workers, format, start method and split into ranks.
+
+    Yields `(images, labels)`: images uint8 of shape (batch_size, 3, height, width), an NCHW view of NHWC memory
+    (channels_last); labels int64 of shape (batch_size,). A batch belongs to the consumer as long as it, or any view of
+    it, is alive.
+
+    Args:
+        data: a path (what `fastdata.open` takes), a Reader, or an ImageDataset, whose transform then counts.
+        batch_size: samples in a batch, on each rank.
+        shuffle: a new order each epoch, a function of (seed, epoch).
+        transform: one transform or a sequence: fastdata's own first (only what they need is decoded), then any
+            callables. An albumentations transform is called with `image=array`, a torchvision transform with a uint8
+            CHW tensor, any other callable with the HWC uint8 array.
+        fields: yield dicts of these instead: "image", "label", "key", "index", or the name of a record's field (bytes).
+        sampler: gives the indices of this rank's epoch; its `set_epoch` is called where it has one.
+        indices: use these records only.
+        num_workers: processes (or threads); None: as many as the cores this process may use; 0: in this process.
+        worker_mode: "process" or "thread".
+        drop_last: leave out the last batch where it is smaller. Otherwise the ranks' last batches are made equal with
+            the epoch's first samples.
+        seed: of order and augmentation.
+        rank, world_size: None: torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of 1.
+        cache: "ram" keeps the encoded data in memory, one copy for all workers.
+        exact: never decode at a reduced DCT scale (which is done where a crop is at least twice its target).
+        on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
+            epoch, position), and listed in `skipped`.
+        collate_fn: makes a batch of a list of samples, in this process. For samples of unequal shapes; slower, since
+            pixels then pass through a pipe.
+        pin_memory: copy batches into pinned memory.
+        prefetch_factor: batches under way for each worker.
+        persistent_workers: keep the workers for the next epoch.
+        timeout: seconds to wait for a batch at most; 0: for ever.
+        multiprocessing_context: a start method's name or a context; None: the platform's default.
+
+    Attributes:
+        reader: where the records come from.
+        skipped: (key, reason) of every sample that was replaced.
+
+    Raises:
+        OptionError: values that cannot be used, or exclude each other.
+        TypeError: `data` is nothing that can be read here.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | Sequence[str] | Reader | ImageDataset,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        *,
+        transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        fields: Sequence[str] | None = None,
+        sampler: Iterable[int] | None = None,
+        indices: Sequence[int] | None = None,
+        num_workers: int | None = None,
+        worker_mode: Literal["process", "thread"] = "process",
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        cache: Literal["ram"] | None = None,
+        exact: bool = False,
+        on_error: Literal["raise", "skip"] = "raise",
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = True,
+        timeout: float = 0,
+        multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
+    ) -> None:
+        self.reader, transform, exact, self._label_of = _source(data, transform, exact)
+        self._settings = checked(
+            len(self.reader),
+            {
+                "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler, "indices": indices,
+                "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
+                "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
+                "pin_memory": pin_memory and _can_pin(), "prefetch_factor": prefetch_factor,
+                "persistent_workers": persistent_workers, "timeout": timeout,
+                "multiprocessing_context": multiprocessing_context,
+            },
+        )  # fmt: skip
+        if cache is not None:
+            self.reader = _cached(self.reader, cache)
+        self._recipe = Recipe(self.reader, Pipeline(transform), self._settings.seed, exact)
+        self._crews = _Crews(self._recipe, self._settings)
+        self._position, self._start = Position(), Position()
+        self._latest = 0
+        self.skipped: list[tuple[str, str]] = []
+        self._close = weakref.finalize(self, self._crews.close)
+        if sampler is None:
+            split_of(self._settings, self._samples)
+
+    @property
+    def batch_size(self) -> int:
+        return self._settings.batch_size
+
+    @property
+    def num_workers(self) -> int:
+        return self._settings.num_workers
+
+    @property
+    def drop_last(self) -> bool:
+        return self._settings.drop_last
+
+    @property
+    def _samples(self) -> int:
+        """Samples of an epoch, on all ranks together (on this rank, with a sampler)."""
+        if self._settings.sampler is not None:
+            return len(self._settings.sampler)  # type: ignore[arg-type]  # TypeError where a sampler has no length
+        return len(self.reader) if self._settings.indices is None else len(self._settings.indices)
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch on this rank."""
+        return split_of(self._settings, self._samples).batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The next epoch; the first one is 0."""
+        start = self._start
+        self._start = Position(start.epoch + 1)
+        self._latest += 1
+        number = self._latest
+        self._position = start
+
+        def handed(batches: int) -> None:
+            if number == self._latest:
+                self._position = self._at(plan, batches)
+
+        plan: Schedule = schedule(self._settings, len(self.reader), start.epoch)
+        return Iteration(
+            self._settings, self.reader, plan, self._crews.take(), self._crews.give_back, first=start.batches,
+            layout=self._recipe.layout, handed=handed, skipped=self.skipped, label_of=self._label_of,
+        )  # fmt: skip
+
+    @staticmethod
+    def _at(plan: Schedule, batches: int) -> Position:
+        return Position(plan.epoch, batches) if batches < len(plan) else Position(plan.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch, from its start."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise OptionError(f"epoch must be an integer, at least 0, not {epoch!r}")
+        self._start = self._position = Position(epoch)
+        self._latest += 1
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where this loader stands, as plain JSON values: what was handed out, by the latest iterator."""
+        return self._position.state(self._settings, self.reader.manifest.fingerprint, self._samples)
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Go on from a state: the next iterator gives the batches that an unbroken run would have given next.
+
+        The numbers of workers may differ, and that of ranks too where `batch_size * world_size` is the same.
+
+        Raises:
+            OptionError: it is of other data or another seed, or does not fall between two of these global batches.
+        """
+        fingerprint = self.reader.manifest.fingerprint
+        self._start = self._position = Position.load(state, self._settings, fingerprint, self._samples)
+        self._latest += 1
+
+    def close(self) -> None:
+        """End the workers; iterators that are still in use end theirs when they are done."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<DataLoader of {self.reader!r}: batch_size {self.batch_size}, {self.num_workers} workers>"
+
+
+class _Crews:
+    """The crews of a loader that nobody uses at the moment."""
+
+    def __init__(self, recipe: Recipe, settings: Settings) -> None:
+        self._recipe, self._settings = recipe, settings
+        self._idle: list[Crew] = []
+        self._closed = False
+
+    def take(self) -> Crew:
+        """An idle crew, or a new one: two iterators at once are independent."""
+        return self._idle.pop() if self._idle else self._new()
+
+    def _new(self) -> Crew:
+        settings, recipe = self._settings, self._recipe
+        collating = settings.collate_fn is not None
+        if settings.fields is not None and "image" not in settings.fields:
+            return ClerkCrew(recipe, settings.batch_size, collating=collating)
+        if not settings.num_workers:
+            return SoloCrew(recipe, settings.batch_size, collating=collating)
+        if settings.worker_mode == "thread":
+            return ThreadCrew(
+                recipe, settings.batch_size, settings.num_workers, settings.prefetch_factor, collating=collating
+            )
+        return ProcessCrew(
+            recipe, settings.batch_size, settings.num_workers, settings.prefetch_factor, settings.context,
+            collating=collating,
+        )  # fmt: skip
+
+    def give_back(self, crew: Crew, usable: bool) -> None:
+        if self._closed or not usable or not self._settings.persistent_workers:
+            crew.stop()
+            return
+        crew.rest()
+        self._idle.append(crew)
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().stop()
+
+
+def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, Callable[[int], Any] | None]:
+    """Reader, transform, exactness and target_transform of what a loader is given."""
+    if isinstance(data, ImageDataset):
+        if transform is not None and data.transform is not None:
+            raise OptionError("the ImageDataset has a transform and another one is given: leave one of the two out")
+        if data.transforms is not None:
+            raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
+        return data.reader, transform or data.transform, exact or getattr(data, "exact", False), data.target_transform
+    if isinstance(data, Reader):
+        return data, transform, exact, None
+    if isinstance(data, (str, os.PathLike)) or (isinstance(data, Sequence) and all(isinstance(p, str) for p in data)):
+        return open_reader(data), transform, exact, None
+    raise TypeError(
+        f"fastdata.DataLoader reads a path, a fastdata Reader or an ImageDataset, not {type(data).__name__}; "
+        "for any other data set use torch.utils.data.DataLoader with worker_init_fn=fastdata.seed_worker"
+    )
+
+
+def _cached(reader: Reader, cache: str) -> Reader:
+    if cache != "ram":
+        raise OptionError(f'cache must be "ram" or None, not {cache!r}')
+    return CachedReader(reader)
+
+
+def _can_pin() -> bool:
+    """Whether there is a device to pin memory for; a warning where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    warnings.warn("pin_memory=True does nothing here: no CUDA device is available", stacklevel=3)
+    return False

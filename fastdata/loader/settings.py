@@ -1,0 +1,121 @@
+"""Settings: what a DataLoader was asked for, checked and completed, as one frozen value."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.cpus import available_cpus
+from fastdata.errors import OptionError
+from fastdata.world import World
+
+FIELDS = ("image", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A DataLoader's arguments, once they are known to fit together.
+
+    Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for.
+    """
+
+    batch_size: int
+    shuffle: bool
+    fields: tuple[str, ...] | None
+    sampler: Iterable[int] | None
+    indices: NDArray[np.int64] | None
+    num_workers: int
+    worker_mode: str
+    drop_last: bool
+    seed: int
+    world: World
+    on_error: str
+    collate_fn: Callable[[list[Any]], Any] | None
+    pin_memory: bool
+    prefetch_factor: int
+    persistent_workers: bool
+    timeout: float
+    context: Any
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a batch of all ranks together; a sampler speaks for one rank alone."""
+        return self.batch_size * (1 if self.sampler is not None else self.world.size)
+
+
+def checked(count: int, arguments: dict[str, Any]) -> Settings:
+    """Settings from a DataLoader's keyword arguments, for a data set of `count` records.
+
+    Raises:
+        OptionError: a value that cannot be used, or two that exclude each other; it names them.
+    """
+    given = dict(arguments)
+    for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
+        given[name] = _integer(name, given[name], least)
+    workers = given["num_workers"]
+    given["num_workers"] = available_cpus() if workers is None else _integer("num_workers", workers, 0)
+    given["seed"] = _integer("seed", given["seed"], None)
+    _one_of("worker_mode", given["worker_mode"], ("process", "thread"))
+    _one_of("on_error", given["on_error"], ("raise", "skip"))
+    if given["sampler"] is not None and (given["shuffle"] or given["indices"] is not None):
+        raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
+    if not isinstance(given["timeout"], (int, float)) or given["timeout"] < 0:
+        raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {given['timeout']!r}")
+    if given["collate_fn"] is not None and not callable(given["collate_fn"]):
+        raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
+    given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
+    given["fields"] = None if given["fields"] is None else _fields(given["fields"])
+    given["world"] = World.current(given.pop("rank"), given.pop("world_size"))
+    given["context"] = _context(given.pop("multiprocessing_context"))
+    return Settings(**given)
+
+
+def _integer(name: str, value: Any, least: int | None) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} must be an integer, not {value!r}") from None
+    if isinstance(value, bool) or (least is not None and number < least):
+        raise OptionError(f"{name} must be at least {least}, not {value!r}")
+    return number
+
+
+def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def _indices(given: Any, count: int) -> NDArray[np.int64]:
+    found = np.asarray(given)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+        raise OptionError("indices must be a non-empty sequence of integers")
+    if found.min() < 0 or found.max() >= count:
+        raise OptionError(f"indices must lie in 0 .. {count - 1}, not {found.min()} .. {found.max()}")
+    return found.astype(np.int64)
+
+
+def _fields(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
+        raise OptionError(
+            f"fields must be a sequence of names ('image', 'label', 'key', 'index', or a record's field), not {given!r}"
+        )
+    return tuple(dict.fromkeys(given))
+
+
+def _context(given: Any) -> Any:
+    """A context of multiprocessing, from its name, itself, or None: the platform's default."""
+    if given is None or isinstance(given, str):
+        try:
+            return multiprocessing.get_context(given)
+        except ValueError:
+            methods = ", ".join(map(repr, multiprocessing.get_all_start_methods()))
+            raise OptionError(f"multiprocessing_context must be one of {methods}, not {given!r}") from None
+    if not hasattr(given, "get_start_method"):
+        raise OptionError(f"multiprocessing_context must be a context or the name of a start method, not {given!r}")
+    return given
