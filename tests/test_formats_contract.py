@@ -194,7 +194,7 @@ def test_an_open_reader_never_mixes_two_data_sets(tmp_path: Path, layout: str, r
         if read_before:
             assert samples.content(reader) == samples.expected(first)
         else:
-            with pytest.raises((FormatError, FileNotFoundError), match="replaced|No such file"):
+            with pytest.raises((FormatError, FileNotFoundError), match=r"replaced|No such file"):
                 samples.content(reader)
     assert samples.read(path) == samples.expected(second)
 

@@ -80,8 +80,8 @@ def test_another_user_reads_a_read_only_folder(tmp_path: Path) -> None:
     for parent in (folder, *folder.rglob("*")):
         parent.chmod(0o555 if parent.is_dir() else 0o444)
     for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o005:
-            parent.chmod(parent.stat().st_mode | 0o055)
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o001)
     script = textwrap.dedent(SCRIPT).format(paths=[path for path in sys.path if path], data=data)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env={"HOME": "/", "PATH": "/bin"}

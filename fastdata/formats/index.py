@@ -156,8 +156,8 @@ class IndexBuilder:
         return {name: np.asarray(raw[name], dtype=np.dtype(kind)) for name, kind in DTYPES.items()}
 
 
-def pack(columns: Columns) -> Iterator[bytes]:
-    """The index as a file of its own, piece by piece."""
+def _header(columns: Columns) -> bytes:
+    """All that stands before the arrays of a packed index."""
     layout: dict[str, list[str | int]] = {}
     place = 0
     for name, kind in DTYPES.items():
@@ -165,7 +165,12 @@ def pack(columns: Columns) -> Iterator[bytes]:
         place += -(-columns[name].nbytes // _ALIGN) * _ALIGN
     header = json.dumps(layout, separators=(",", ":")).encode("ascii")
     header += b" " * (-(len(_MAGIC) + 8 + len(header)) % _ALIGN)
-    yield _MAGIC + b"%08d" % len(header) + header
+    return _MAGIC + b"%08d" % len(header) + header
+
+
+def pack(columns: Columns) -> Iterator[bytes]:
+    """The index as a file of its own, piece by piece."""
+    yield _header(columns)
     for name in DTYPES:
         blob = columns[name].tobytes()
         yield blob
@@ -197,6 +202,8 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
             else np.empty(0, np.dtype(kind))
             for name, kind in DTYPES.items()
         }
+        if bytes(buffer[:base]) != _header(columns):
+            raise ValueError("its header does not fit")
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{where}: damaged index ({error}); convert the data again") from error
     return columns
