@@ -14,12 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastdata.converters.gate import open_gate
 from fastdata.converters.options import DEFAULT_MAX_PIXELS, ConvertOptions, RecodeOptions, parse_color, parse_size
 from fastdata.converters.pool import CHUNK, Pool, available_cpus
 from fastdata.converters.report import ConvertReport, Note, check_place, write_report
 from fastdata.errors import ConvertError, OptionError, OutputExistsError
 from fastdata.progress import progress
 
+# What the workers call on each file.
+_RECODER = "fastdata.converters.recode:file_recoder"
 # Processes that are started before anybody knows how many files there are, so that they get ready during the scan.
 _EARLY_WORKERS = 4
 # With few files each worker gets its share in at least this many lists, so that all end at about the same time.
@@ -144,7 +147,10 @@ class _Conversion:
             raise OutputExistsError(
                 f"{self._dst!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
             )
-        with Pool(report.workers, "fastdata.converters.recode:file_recoder", (self._src, options.recode)) as pool:
+        with (
+            open_gate(report.workers, options.recode.max_pixels) as tokens,
+            Pool(report.workers, _RECODER, (self._src, options.recode, tokens), descriptors=tokens or ()) as pool,
+        ):
             pool.start(_EARLY_WORKERS)
             found = find_images(self._src, natural=options.class_order == "natural")
             report.classes = list(found.classes)

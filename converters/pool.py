@@ -55,10 +55,14 @@ class Pool:
         workers: how many processes at most.
         target: "module:name" of what makes the function; the function returns (value, bytes).
         arguments: picklable values for it.
+        descriptors: what the processes inherit, under the same numbers.
     """
 
-    def __init__(self, workers: int, target: str, arguments: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, workers: int, target: str, arguments: Sequence[Any] = (), *, descriptors: Sequence[int] = ()
+    ) -> None:
         self._limit = workers
+        self._descriptors = descriptors
         self._call = (target, tuple(arguments))
         self._workers: list[_Worker] = []
 
@@ -78,7 +82,7 @@ class Pool:
     def start(self, count: int) -> None:
         """Have at least `count` processes, or as many as allowed. They get ready while the caller does other things."""
         while len(self._workers) < min(count, self._limit):
-            self._workers.append(_Worker(self._call))
+            self._workers.append(_Worker(self._call, self._descriptors))
 
     def close(self, *, kill: bool = False) -> None:
         """End every process and wait for it. `kill`: at once; they hold nothing that could be lost."""
@@ -172,8 +176,8 @@ class _Window:
 class _Worker:
     """A process and the items that it has not answered yet, oldest first."""
 
-    def __init__(self, call: tuple[str, tuple[Any, ...]]) -> None:
-        self.process = WorkerProcess()
+    def __init__(self, call: tuple[str, tuple[Any, ...]], descriptors: Sequence[int]) -> None:
+        self.process = WorkerProcess(descriptors)
         self.pending: deque[tuple[int, Any]] = deque()
         self._ended = False
         self._tell(call)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -36,10 +37,10 @@ class WorkerProcess:
         connection: the parent's end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, descriptors: Sequence[int] = ()) -> None:
         self._log = _anonymous_file()
         try:
-            self.connection, self._process = _start_spawned() if os.name == "nt" else _start(self._log)
+            self.connection, self._process = _start_spawned() if os.name == "nt" else _start(self._log, descriptors)
         except BaseException:
             os.close(self._log)
             raise
@@ -72,7 +73,7 @@ class WorkerProcess:
         return how, ""
 
 
-def _start(log: int) -> tuple[Any, Any]:
+def _start(log: int, descriptors: Sequence[int]) -> tuple[Any, Any]:
     import socket
 
     ours, theirs = socket.socketpair()
@@ -81,7 +82,8 @@ def _start(log: int) -> tuple[Any, Any]:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         process = subprocess.Popen(
             [sys.executable, "-c", _CODE, str(theirs.fileno()), *_search_path()],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno(), *descriptors],
+            start_new_session=True,
             env={**os.environ, **{name: "1" for name in _SINGLE if name not in os.environ}},
         )  # fmt: skip
         return Connection(ours.detach()), process

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.converters.gate import Tokens, passing
 from fastdata.converters.geometry import ResizePlan, plan_resize, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
@@ -33,9 +34,9 @@ _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
 # The longest side that the format can state.
 _LONGEST = {"jpg": 65_500, "webp": 16_383}
-# No picture within max_pixels needs more than this for a pixel (four channels of 64 bits), and headers need little:
-# a longer file is refused before it is read.
-_MOST_BYTES_PER_PIXEL = 32
+# No picture within max_pixels needs more than this for a pixel (four channels of 16 bits), and headers need little: a
+# longer file is refused before it is read.
+_MOST_BYTES_PER_PIXEL = 8
 _HEADER_BYTES = 64 << 20
 
 
@@ -60,7 +61,9 @@ class Recoded(NamedTuple):
     engine: str = ""
 
 
-def file_recoder(root: str, options: RecodeOptions) -> Callable[[str], tuple[Outcome, bytes]]:
+def file_recoder(
+    root: str, options: RecodeOptions, tokens: Tokens | None = None
+) -> Callable[[str], tuple[Outcome, bytes]]:
     """What a worker calls on each path below `root`. Sets this process up for it: OpenCV without threads."""
     import cv2
 
@@ -80,7 +83,7 @@ def file_recoder(root: str, options: RecodeOptions) -> Callable[[str], tuple[Out
                 )
             data = read_file(full)
             size = len(data)
-            done = recode(data, options)
+            done = recode(data, options, tokens)
         except DecodeError as error:
             return Outcome(bytes_in=size, reason=str(error)), b""
         except (MemoryError, cv2.error) as error:
@@ -94,12 +97,13 @@ def file_recoder(root: str, options: RecodeOptions) -> Callable[[str], tuple[Out
     return recode_file
 
 
-def recode(data: bytes, options: RecodeOptions) -> Recoded:
+def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) -> Recoded:
     """One file's bytes as the picture of a record.
 
     Args:
         data: the whole file.
         options: what is wanted.
+        tokens: the gate for large pictures, in workers that share one.
 
     Returns:
         The field's name, its bytes, and what there is to say about it.
@@ -107,10 +111,16 @@ def recode(data: bytes, options: RecodeOptions) -> Recoded:
     Raises:
         DecodeError: the bytes give no picture, or a larger one than allowed.
     """
-    from fastdata.codec.encode import encode
     from fastdata.codec.sniff import probe
 
     info = probe(data)
+    with passing(tokens, info.pixels if info.pixels <= options.max_pixels else 0):
+        return _recode(data, options, info)
+
+
+def _recode(data: bytes, options: RecodeOptions, info: ImageInfo) -> Recoded:
+    from fastdata.codec.encode import encode
+
     width, height = info.upright_size
     plan = _plan(width, height, options)
     reduce = reduction(width, height, plan) if plan is not None and info.format == "jpg" else 1

@@ -73,5 +73,20 @@ def busy(folder: str) -> Function:
     return call
 
 
+def large(folder: str, tokens: tuple[int, int]) -> Function:
+    """Items are sizes in pixels; answers with how many large ones were at work at the same time at most."""
+    from fastdata.converters.gate import passing
+
+    def call(item: Any) -> tuple[object, bytes]:
+        with passing(tokens, item):
+            mine = os.path.join(folder, str(os.getpid()))
+            with open(mine, "wb"):
+                count = len(os.listdir(folder))
+            os.unlink(mine)
+        return count, b""
+
+    return call
+
+
 def unloadable() -> Function:
     raise RuntimeError("this library is broken")

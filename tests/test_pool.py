@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastdata.converters import gate
 from fastdata.converters import pool as pool_module
 from fastdata.converters.pool import Pool, available_cpus
 from fastdata.errors import ConvertError
@@ -201,9 +202,31 @@ def test_available_cpus_keeps_to_the_affinity() -> None:
 def test_the_start_where_descriptors_cannot_be_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     from fastdata.converters import process
 
-    monkeypatch.setattr(process, "_start", lambda log: process._start_spawned())
+    monkeypatch.setattr(process, "_start", lambda *_: process._start_spawned())
     with Pool(2, TARGETS + "sized") as pool:
         pool.start(2)
         assert [value for value, _, _ in pool.map(range(40))] == list(range(40))
     with pytest.raises(ConvertError, match="SIGKILL"):
         answers("lame", ["kill"])
+
+
+@pytest.mark.parametrize(("free", "most"), [(0, 1), (8 << 30, 2), (1 << 50, 3)])
+def test_large_pictures_pass_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, most: int) -> None:
+    monkeypatch.setattr(gate, "free_memory", lambda: free)
+    with (
+        gate.open_gate(3, 178_956_970) as tokens,
+        Pool(3, TARGETS + "large", (str(tmp_path), tokens), descriptors=tokens or ()) as pool,
+    ):
+        pool.start(3)
+        counts = [value for value, _, _ in pool.map([64_000_000] * 300, chunk=1)]
+        assert len(counts) == 300
+        assert max(counts) <= most
+        assert tokens is not None
+        assert len(os.read(tokens[0], 100)) == most  # every token came back
+
+
+def test_small_pictures_need_no_gate() -> None:
+    with gate.open_gate(3, 1_000_000) as tokens:
+        assert tokens is None
+    with gate.passing((-1, -1), 1000), gate.passing(None, 10**9):
+        pass
