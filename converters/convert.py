@@ -16,8 +16,9 @@ from typing import Any
 
 from fastdata.converters.gate import open_gate
 from fastdata.converters.options import DEFAULT_MAX_PIXELS, ConvertOptions, RecodeOptions, parse_color, parse_size
-from fastdata.converters.pool import CHUNK, Pool, available_cpus
+from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, check_place, write_report
+from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError, OptionError, OutputExistsError
 from fastdata.progress import progress
 

@@ -8,8 +8,6 @@ or with the parent, whatever ends that; a worker that dies is an error at once t
 from __future__ import annotations
 
 import contextlib
-import math
-import os
 import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,17 +33,6 @@ _WINDOW_ITEMS = 256
 _WINDOW_BYTES = 128 << 20
 # Names of items in an error.
 _SHOWN = 8
-
-
-def available_cpus() -> int:
-    """The cores this process may use: its affinity, and the share that a container grants it."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-        quota, period = file.read().split()
-        if quota != "max":
-            count = min(count, math.ceil(int(quota) / int(period)))
-    return max(1, count)
 
 
 class Pool:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from fastdata.converters import gate
 from fastdata.converters import pool as pool_module
-from fastdata.converters.pool import Pool, available_cpus
+from fastdata.converters.pool import Pool
+from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError
 
 TARGETS = "tests.pool_targets:"
