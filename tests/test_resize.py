@@ -31,7 +31,7 @@ def own_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Both engines in turn; one that is not installed is skipped."""
     if request.param == "cykooz":
         pytest.importorskip("cykooz_resizer")
-    made = getattr(module, f"_{request.param}")()
+    made = getattr(module, request.param)()
     monkeypatch.setattr(module, "_engine", lambda: made)
     return str(request.param)
 

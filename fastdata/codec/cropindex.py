@@ -43,6 +43,7 @@ _SEGMENT_AT = 6  # behind SOI, the marker and the length
 # A segment holds 65,533 bytes behind its length, so this many lengths; `restart_interval` keeps below it.
 MAX_INTERVALS = (65533 - _HEAD.size) // 2
 _NUMBERS = (0xD0 + (np.arange(MAX_INTERVALS + 1) & 7)).astype(np.uint8)
+_MARKERS = (_NUMBERS.astype(np.uint16) << 8) | 0xFF  # FF Dn as one little-endian number
 
 
 def restart_interval(width: int, height: int, mcu: tuple[int, int] = (16, 16)) -> int:
@@ -111,7 +112,7 @@ def parse_header(segments: bytes) -> Header | None:
             interval = int.from_bytes(body, "big")
         elif kind == 0xE1 and not turn and body[:4] == b"Exif":
             turn = orientation(segments, place + 4, end)
-        if not 0xE1 <= kind <= 0xEF and kind != 0xFE or kind == 0xEE:
+        if (not 0xE1 <= kind <= 0xEF and kind != 0xFE) or kind == 0xEE:
             kept.append(segments[place:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
         place = end
         if kind == 0xDA:
@@ -168,20 +169,21 @@ class Cuttable:
 def load(jpeg: Data) -> Cuttable | None:
     """Find the intervals of a JPEG, by its index or by scanning; None where it must be decoded whole."""
     view = memoryview(jpeg)
-    data = np.frombuffer(view, np.uint8)
-    indexed = _indexed(view, data)
+    if view.format != "B" or view.ndim != 1:
+        view = view.cast("B")
+    indexed = _indexed(view)
     if indexed is not None:
         return indexed
     start = _scan_start(view)
     if start is None:
         return None
     header = parse_header(bytes(view[2:start]))
-    bounds = None if header is None else _scanned(data, start, header)
+    bounds = None if header is None else _scanned(np.frombuffer(view, np.uint8), start, header)
     return None if header is None or bounds is None else Cuttable(view, header, bounds)
 
 
-def _indexed(view: memoryview, data: NDArray[np.uint8]) -> Cuttable | None:
-    if view[2:4] != b"\xff\xe9" or len(view) < _SEGMENT_AT + _HEAD.size:
+def _indexed(view: memoryview) -> Cuttable | None:
+    if bytes(view[2:4]) != b"\xff\xe9" or len(view) < _SEGMENT_AT + _HEAD.size:
         return None
     identifier, version, scan, crc = _HEAD.unpack_from(view, _SEGMENT_AT)
     end = 4 + int.from_bytes(view[4:6], "big")
@@ -195,18 +197,21 @@ def _indexed(view: memoryview, data: NDArray[np.uint8]) -> Cuttable | None:
         return None
     bounds = np.empty(len(blob) // 2 + 1, np.int64)
     bounds[0] = start
-    np.frombuffer(blob, "<u2").cumsum(out=bounds[1:])
-    bounds[1:] += start
-    return Cuttable(view, header, bounds) if _right(data, bounds[1:]) else None
+    bounds[1:] = np.frombuffer(blob, "<u2")
+    np.add.accumulate(bounds, out=bounds)
+    return Cuttable(view, header, bounds) if _right(view, start, bounds[1:]) else None
 
 
-def _right(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> bool:
-    """Does every interval end in the marker that belongs there? Lengths of 0 or 1 cannot."""
-    last = int(ends[-1])
-    if last > len(data) or data[last - 1] != 0xD9 or data[last - 2] != 0xFF:
+def _right(view: memoryview, start: int, ends: NDArray[np.int64]) -> bool:
+    """Does every interval end in the marker that belongs there?
+
+    No two places overlap then: behind a marker FF Dn neither the same place nor the next one can hold FF Dn+1.
+    """
+    first, last = int(ends[0]), int(ends[-1])
+    if first < start + 2 or last > len(view) or bytes(view[last - 2 : last]) != b"\xff\xd9":
         return False
-    inner = ends[:-1]
-    return bool((data[inner - 1] == _NUMBERS[: len(inner)]).all() and (data[inner - 2] == 0xFF).all())
+    pairs = np.ndarray((len(view) - 1,), "<u2", view, 0, (1,))  # two bytes from every place on
+    return bool((pairs[ends[:-1] - 2] == _MARKERS[: len(ends) - 1]).all())
 
 
 def _scan_start(jpeg: bytes | memoryview) -> int | None:

@@ -29,7 +29,8 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optim
 
     Args:
         rgb: H x W x 3 uint8.
-        format: `jpg` (baseline, 4:2:0, with restart markers and the crop index of `cropindex`), `png`, `webp` (lossy), `bmp` or `npy` (the pixels as numpy saves them).
+        format: `jpg` (baseline, 4:2:0, with restart markers and the crop index of `cropindex`), `png`, `webp` (lossy),
+            `bmp` or `npy` (the pixels as numpy saves them).
         quality: 1 to 100, for `jpg` and `webp`.
         optimize: Huffman tables made for each `jpg`: some 3 % smaller, and encoding takes more than twice as long.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastdata.codec.info import Data
 
 RGB = NDArray[np.uint8]
+Size = tuple[int, int]
 
 # OpenCV has no REDUCED flags for RGB order; these bits of its BGR flags set the scale alone.
 FLAGS = {1: COLOR} | {
@@ -34,13 +35,14 @@ FLAGS = {1: COLOR} | {
 _SURE = 8
 
 
-def pixels(data: Data, scale: int = 1, size: tuple[int, int] = (0, 0)) -> RGB | None:
+def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None = None) -> RGB | None:
     """Decode a JPEG.
 
     Args:
         data: the whole file.
         scale: 1, 2, 4 or 8; sides are rounded up.
         size: the stored (width, height), which simplejpeg needs to be told for a scale.
+        scratch: memory that the result may lie in, until the next call with the same.
 
     Returns:
         H x W x 3, contiguous and writable; None where the data are damaged, or of a kind that only Pillow reads.
@@ -48,22 +50,26 @@ def pixels(data: Data, scale: int = 1, size: tuple[int, int] = (0, 0)) -> RGB | 
     fast = _simplejpeg()
     if fast is not None and (scale == 1 or max(size) >= _SURE):
         try:
-            return fast(data, scale, size)
+            return fast(data, scale, size, scratch)
         except ValueError:  # damaged, or CMYK: OpenCV repairs the first and reads the second
             pass
     return imdecode(data, FLAGS[scale])
 
 
 @functools.cache
-def _simplejpeg() -> Callable[[Data, int, tuple[int, int]], RGB] | None:
+def _simplejpeg() -> Callable[[Data, int, Size, RGB | None], RGB] | None:
     try:
         from simplejpeg import decode_jpeg
     except ImportError:
         return None
 
-    def decode(data: Data, scale: int, size: tuple[int, int]) -> RGB:
+    def decode(data: Data, scale: int, size: Size, scratch: RGB | None) -> RGB:
+        width, height = size
+        # The frame header has been read before, by us; should libjpeg read another size, it raises.
+        buffer = scratch if scratch is not None and 0 < 3 * width * height <= scratch.size else None
         if scale == 1:
-            return decode_jpeg(data)  # type: ignore[no-any-return]
-        return decode_jpeg(data, min_width=-(-size[0] // scale), min_height=-(-size[1] // scale), min_factor=1)  # type: ignore[no-any-return]
+            return decode_jpeg(data, buffer=buffer)  # type: ignore[no-any-return]
+        width, height = -(-width // scale), -(-height // scale)
+        return decode_jpeg(data, min_width=width, min_height=height, min_factor=1, buffer=buffer)  # type: ignore[no-any-return]
 
     return decode

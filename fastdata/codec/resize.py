@@ -11,17 +11,12 @@ engine is imported before the first picture that shrinks.
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
+from fastdata.codec.engines import RGB, Engine, cykooz, pillow
 from fastdata.errors import OptionError
-
-RGB = NDArray[np.uint8]
-Engine = Callable[[RGB, int, int], RGB]
 
 
 def resize(rgb: RGB, width: int, height: int) -> RGB:
@@ -47,49 +42,19 @@ def resize(rgb: RGB, width: int, height: int) -> RGB:
         return rgb.copy()
     if width >= old_width and height >= old_height:
         return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
-    return _engine()[1](rgb, width, height)
+    shrunk = _engine().shrink(rgb, (width, height))
+    return shrunk if shrunk.flags.writeable else shrunk.copy()
 
 
 def engine() -> str:
     """The engine that shrinks, with its version: `cykooz-resizer 4.0.1` or `pillow 13.0.0`."""
-    return _engine()[0]
+    return _engine().name
 
 
 @functools.cache
-def _engine() -> tuple[str, Engine]:
-    """The name and the function of the best engine that can be imported."""
+def _engine() -> Engine:
+    """The best engine that needs no torch."""
     try:
-        return _cykooz()
+        return cykooz()
     except ImportError:
-        return _pillow()
-
-
-def _cykooz() -> tuple[str, Engine]:
-    from importlib.metadata import version
-
-    from cykooz_resizer import FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
-
-    options = ResizeOptions(resize_alg=ResizeAlg.convolution(FilterType.bilinear), use_alpha=False)
-    own = threading.local()  # a resizer keeps buffers, and refuses a second thread at the same time
-
-    def shrink(rgb: RGB, width: int, height: int) -> RGB:
-        if not hasattr(own, "resizer"):
-            own.resizer = Resizer()
-        source = ImageData(rgb.shape[1], rgb.shape[0], PixelType.U8x3, rgb.tobytes())
-        target = ImageData(width, height, PixelType.U8x3)
-        own.resizer.resize(source, target, options)
-        # A bytearray, because the buffer that comes back is bytes and the caller's array must be writable.
-        return np.frombuffer(bytearray(target.get_buffer()), np.uint8).reshape(height, width, 3)
-
-    return f"cykooz-resizer {version('cykooz-resizer')}", shrink
-
-
-def _pillow() -> tuple[str, Engine]:
-    import PIL
-    from PIL import Image
-
-    def shrink(rgb: RGB, width: int, height: int) -> RGB:
-        picture = Image.fromarray(np.ascontiguousarray(rgb))
-        return np.array(picture.resize((width, height), Image.Resampling.BILINEAR))
-
-    return f"pillow {PIL.__version__}", shrink
+        return pillow()

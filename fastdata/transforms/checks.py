@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fastdata.errors import OptionError
 from fastdata.transforms.plan import Fill
 
@@ -67,6 +69,20 @@ def color(owner: str, value: Any) -> Fill:
         raise OptionError(f"{owner}: fill must be a level from 0 to 255 or (red, green, blue), not {value!r}")
     red, green, blue = (int(level) for level in levels)
     return red, green, blue
+
+
+def check_picture(owner: str, image: Any) -> None:
+    """H x W x 3 uint8."""
+    if isinstance(image, np.ndarray):
+        if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 and image.size:
+            return
+        kind = f"{image.dtype} {image.shape}"
+    else:
+        kind = type(image).__name__
+    raise OptionError(
+        f"{owner} takes an H x W x 3 array of uint8, not {kind}; "
+        f"put it in front of transforms that make tensors: transform=[{owner}(...), the others]"
+    )
 
 
 def _whole(value: Any) -> int | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
 from fastdata.seeding import draw
-from fastdata.transforms.checks import check_flag, check_range, check_share, color, one_side, two_sides
+from fastdata.transforms.checks import check_flag, check_picture, check_range, check_share, color, one_side, two_sides
 from fastdata.transforms.plan import Plan, Size
 
 # torchvision's number of tries at a crop of random area and aspect that fits into the picture.
@@ -48,12 +48,7 @@ class Geometric(ABC):
         """
         from fastdata.transforms.render import render_array  # which needs OpenCV; plans do not
 
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            kind = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise OptionError(
-                f"{type(self).__name__} takes an H x W x 3 array of uint8, not {kind}; "
-                "put it in front of transforms that make tensors: transform=[RandomResizedCrop(224), rest]"
-            )
+        check_picture(type(self).__name__, image)
         plan = Plan.whole((image.shape[1], image.shape[0]))
         return render_array(image, self.apply_to(plan, [random.random() for _ in range(self.draws)]))
 

@@ -8,9 +8,10 @@ at 1/2, 1/4 or 1/8 where the planned region is at least that many times its targ
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -20,11 +21,12 @@ from fastdata.codec import jpeg
 from fastdata.codec.blend import Alpha
 from fastdata.codec.cropindex import Cuttable, cut_loaded, load
 from fastdata.codec.decode import MAX_PIXELS, decode
+from fastdata.codec.engines import Region
 from fastdata.codec.headers.simple import npy_layout
 from fastdata.codec.sniff import probe
 from fastdata.errors import OptionError
 from fastdata.transforms.engines import resample, takes_boxes
-from fastdata.transforms.plan import Box, Plan, Size, needed, stages
+from fastdata.transforms.plan import Box, Canvas, Plan, Size, needed, stages
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
@@ -33,6 +35,9 @@ RGB = NDArray[np.uint8]
 PlanOf = Callable[[Size], Plan]
 Origin = tuple[float, float]
 
+_own = threading.local()
+# Crops of up to a megapixel; pages that no crop reaches are never touched, so they take no memory.
+_SCRATCH_BYTES = 3 << 20
 # Orientations that mirror the stored axis which becomes the upright x or y.
 _MIRRORED_X, _MIRRORED_Y = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
 
@@ -108,12 +113,19 @@ def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: 
         x0, y0 = x0 - x0 % scale, y0 - y0 % scale
         x1, y1 = min(-(-x1 // scale) * scale, width), min(-(-y1 // scale) * scale, height)
     small, (x, y), size = cut_loaded(found, (x0, y0, x1, y1), scale)
-    pixels = jpeg.pixels(small, scale, size)
+    pixels = jpeg.pixels(small, scale, size, _scratch())
     if pixels is None:
         return None
     if scale > 1:
         x, y = x // scale, y // scale
     return render_part(pixels, (x, y), scale, plan, out)
+
+
+def _scratch() -> RGB:
+    """Memory of this thread for the pixels between decoding and resizing: fresh pages for each would cost time."""
+    if not hasattr(_own, "scratch"):
+        _own.scratch = np.empty(_SCRATCH_BYTES, np.uint8)
+    return _own.scratch  # type: ignore[no-any-return]
 
 
 def dct_scale(plan: Plan) -> int:
@@ -192,25 +204,20 @@ def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None)
         out = np.empty((height, width, 3), np.uint8)
     elif out.shape != (height, width, 3):
         raise OptionError(f"the plan gives {height} x {width} x 3 pixels, which do not fit into an array {out.shape}")
-    turned = plan.flip_x or plan.flip_y
-    canvas = plan.canvas
-    if 0 in plan.content:
-        content = None
-    else:
+    flips, content = (plan.flip_x, plan.flip_y), None
+    if 0 not in plan.content:
         x, y = origin
         x0, y0, x1, y1 = plan.box
-        region: Any = (x0 - x, y0 - y, x1 - x, y1 - y)
+        region: Region = (x0 - x, y0 - y, x1 - x, y1 - y)
         if scale > 1:
             region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
-        place = out if canvas is None and not turned else None
+        place = out if plan.canvas is None and flips not in _FLIPS else None
         content = resample(pixels, region, plan.size, plan.window, plan.antialias, place)
-        if content is out:
-            return out
-    if canvas is not None:
-        _lay(content, plan, out)
-    elif turned:
-        cv2.flip(content, _FLIPS[plan.flip_x, plan.flip_y], dst=out)
-    else:
+    if plan.canvas is not None:
+        _lay(content, plan.canvas, flips, out)
+    elif content is not None and flips in _FLIPS:
+        cv2.flip(content, _FLIPS[flips], dst=out)
+    elif content is not None and content is not out:
         out[...] = content
     return out
 
@@ -219,13 +226,13 @@ def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None)
 _FLIPS = {(True, False): 1, (False, True): 0, (True, True): -1}
 
 
-def _lay(content: RGB | None, plan: Plan, out: RGB) -> None:
-    canvas = plan.canvas
-    assert canvas is not None
-    out[...] = canvas.fill
-    if content is not None:
-        if plan.flip_x or plan.flip_y:
-            content = cv2.flip(content, _FLIPS[plan.flip_x, plan.flip_y])
-        width, height = plan.content
-        out[canvas.y : canvas.y + height, canvas.x : canvas.x + width] = content
-
+def _lay(content: RGB | None, canvas: Canvas, flips: tuple[bool, bool], out: RGB) -> None:
+    """Put the content on its canvas."""
+    if content is None:
+        out[...] = canvas.fill
+        return
+    if flips in _FLIPS:
+        content = np.asarray(cv2.flip(content, _FLIPS[flips]), np.uint8)
+    height, width = content.shape[:2]
+    right, bottom = canvas.size[0] - canvas.x - width, canvas.size[1] - canvas.y - height
+    cv2.copyMakeBorder(content, canvas.y, bottom, canvas.x, right, cv2.BORDER_CONSTANT, out, canvas.fill)

@@ -1,0 +1,102 @@
+"""Engines that shrink with an antialiased bilinear filter, as Pillow and torchvision have it.
+
+In: H x W x 3 uint8, a size, and maybe the region of the pixels that becomes that size (floats). Out: the pixels, within
+one level of Pillow's. Each function here loads one engine, and raises ImportError where it is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+RGB = NDArray[np.uint8]
+Size = tuple[int, int]
+Region = tuple[float, float, float, float]
+
+
+class Shrink(Protocol):
+    """How every engine is called."""
+
+    def __call__(self, pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:
+        """Resize.
+
+        Args:
+            pixels: in any layout.
+            size: (width, height) of the result.
+            region: (x0, y0, x1, y1) within `pixels`; the filter reaches beyond it where there are pixels.
+            out: a contiguous array of the result's shape that may be used.
+
+        Returns:
+            `out`, or an array of its own, which may be read-only.
+        """
+
+
+class Engine(NamedTuple):
+    """A way to shrink: its name with its version, whether it takes regions, and the function."""
+
+    name: str
+    regions: bool
+    shrink: Shrink
+
+
+def cykooz() -> Engine:
+    """cykooz-resizer (the Rust crate fast_image_resize), the extra `fast`: quick, small, and takes regions."""
+    from importlib.metadata import version
+
+    from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
+
+    bilinear, kind = ResizeAlg.convolution(FilterType.bilinear), PixelType.U8x3
+    plain = ResizeOptions(resize_alg=bilinear, use_alpha=False)
+    own = threading.local()  # a resizer keeps buffers, and refuses a second thread at the same time
+
+    def tools(size: Size) -> tuple[Any, Any]:
+        if not hasattr(own, "resizer"):
+            own.resizer, own.size = Resizer(), (0, 0)
+        if own.size != size:  # one result is kept: most runs have one size
+            own.size, own.target = size, ImageData(*size, kind)
+        return own.resizer, own.target
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        resizer, target = tools(size)
+        options = plain
+        if region is not None:
+            box = CropBox(region[0], region[1], region[2] - region[0], region[3] - region[1])
+            options = ResizeOptions(resize_alg=bilinear, use_alpha=False, crop_box=box)
+        source = ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes())
+        resizer.resize(source, target, options)
+        return np.frombuffer(target.get_buffer(), np.uint8).reshape(size[1], size[0], 3)
+
+    return Engine(f"cykooz-resizer {version('cykooz-resizer')}", True, shrink)
+
+
+def pytorch() -> Engine:
+    """torch's uint8 kernel: as quick and always there, but it costs a process torch's import; no regions."""
+    torch = importlib.import_module("torch")  # only here, and only where an engine is wanted
+    kernel = torch.ops.aten._upsample_bilinear2d_aa.out
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns of arrays that it must not write
+            pixels = pixels.copy()
+        if out is None:
+            out = np.empty((size[1], size[0], 3), np.uint8)
+        source, target = (torch.from_numpy(array)[None].permute(0, 3, 1, 2) for array in (pixels, out))
+        kernel(source, [size[1], size[0]], False, None, None, out=target)
+        return out
+
+    return Engine(f"torch {torch.__version__}", False, shrink)
+
+
+def pillow() -> Engine:
+    """Pillow, which is always there, and several times slower; takes regions."""
+    import PIL
+    from PIL import Image
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        return np.asarray(picture.resize(size, Image.Resampling.BILINEAR, box=region))
+
+    return Engine(f"pillow {PIL.__version__}", True, shrink)
