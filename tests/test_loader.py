@@ -6,7 +6,6 @@ import gc
 import hashlib
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 
 import fastdata
 from fastdata.codec.encode import encode
-from tests import loader_targets, images
+from tests import images, loader_targets
 
 COUNT = 46
 SIZE = 24

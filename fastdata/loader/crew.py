@@ -352,6 +352,9 @@ class ProcessCrew:
             for job in member.jobs:
                 if job is not None:
                     job.epoch = -1
+        if self._ring is not None:
+            jobs = (job for member in self._members for job in member.jobs)
+            self._ring.reclaim({job.place for job in jobs if job is not None and job.place is not None})
 
     def stop(self) -> None:
         if os.getpid() != self._owner:  # a child that was forked from the owner has no say

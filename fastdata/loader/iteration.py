@@ -103,11 +103,14 @@ class Iteration:
             if jobs is None:
                 raise WorkerError(f"no batch within timeout={self._settings.timeout} seconds; is a transform stuck?")
             for done in jobs:
-                if done.failures:
+                if done.failures and self._settings.on_error == "skip":
                     self._mend(done)
                 else:
                     self._done[done.ticket] = done
             self._top_up()
+        if job.failures:  # raised in its place, behind the batches before it, however many workers there are
+            self._crew.drop(job)
+            raise error_of(job.failures[0])
         self._next += 1
         return job
 
@@ -130,9 +133,7 @@ class Iteration:
             self._sent += 1
 
     def _mend(self, job: Job) -> None:
-        """Raise a failure, or try other records in the place of those that failed."""
-        if self._settings.on_error == "raise":
-            raise error_of(job.failures[0])
+        """Try other records in the place of those that failed."""
         for failure in job.failures:
             place = job.ticket, failure.row
             attempt = self._attempts[place] = self._attempts.get(place, 0) + 1

@@ -18,7 +18,7 @@ from fastdata.loader.crew import ClerkCrew, Crew, ProcessCrew, SoloCrew, ThreadC
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
-from fastdata.loader.settings import Settings, checked
+from fastdata.loader.settings import Settings, checked, integer
 from fastdata.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -170,9 +170,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from its start."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise OptionError(f"epoch must be an integer, at least 0, not {epoch!r}")
-        self._start = self._position = Position(epoch)
+        self._start = self._position = Position(integer("epoch", epoch, 0))
         self._latest += 1
 
     def state_dict(self) -> dict[str, int | str]:

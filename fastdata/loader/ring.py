@@ -59,6 +59,11 @@ class Ring:
         """Make a slot free that was not lent."""
         heapq.heappush(self._free, slot)
 
+    def reclaim(self, working: set[int]) -> None:
+        """Make every slot free that is neither lent nor among those at work."""
+        self._collect()
+        self._free = [slot for slot in range(self._count) if slot not in self._watched and slot not in working]
+
     def hand_out(self, slot: int, working: int) -> NDArray[np.uint8]:
         """The bytes of a finished slot, for the consumer to keep as long as it likes.
 

@@ -57,10 +57,10 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     """
     given = dict(arguments)
     for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
-        given[name] = _integer(name, given[name], least)
+        given[name] = integer(name, given[name], least)
     workers = given["num_workers"]
-    given["num_workers"] = available_cpus() if workers is None else _integer("num_workers", workers, 0)
-    given["seed"] = _integer("seed", given["seed"], None)
+    given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
+    given["seed"] = integer("seed", given["seed"], None)
     _one_of("worker_mode", given["worker_mode"], ("process", "thread"))
     _one_of("on_error", given["on_error"], ("raise", "skip"))
     if given["sampler"] is not None and (given["shuffle"] or given["indices"] is not None):
@@ -76,7 +76,8 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     return Settings(**given)
 
 
-def _integer(name: str, value: Any, least: int | None) -> int:
+def integer(name: str, value: Any, least: int | None) -> int:
+    """The value as an int, if it is one of at least `least`."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,0 +1,208 @@
+"""fastdata.DataLoader when things go wrong: bad samples, dead or stuck workers, a parent that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import fastdata
+from fastdata.codec.encode import encode
+from tests.loader_targets import Fails, crop_by_red
+
+COUNT = 24
+BAD = 13
+# Pictures are plain, red by their index, so that a transform can tell which one it has.
+WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_mode": "thread"}]
+IDS = ["none", "processes", "threads"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("faults") / "d.lmdb"
+    with fastdata.create(place) as writer:
+        for i in range(COUNT):
+            picture = np.full((16, 16, 3), i, np.uint8)
+            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"%d" % i}))
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("damaged") / "d.tar"
+    with fastdata.create(place) as writer:
+        for i in range(COUNT):
+            blob = encode(np.full((16, 16, 3), i, np.uint8), "png")
+            writer.write(fastdata.Record(f"r/{i}", {"png": blob[:30] if i == BAD else blob, "cls": b"%d" % i}))
+    return str(place)
+
+
+def loader(data: str, **options: Any) -> fastdata.DataLoader:
+    return fastdata.DataLoader(data, **({"batch_size": 4} | options))
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_a_record_that_cannot_be_decoded_is_named(damaged: str, workers: dict[str, Any]) -> None:
+    with loader(damaged, **workers) as batches:
+        for _ in range(2):  # the loader can be iterated again
+            iterator = iter(batches)
+            assert [next(iterator)[1].tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+            with pytest.raises(fastdata.DecodeError, match=r"r/13(.|\n)*The stack where it was made"):
+                next(iterator)
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_an_error_in_a_transform_names_the_record_and_shows_its_stack(path: str, workers: dict[str, Any]) -> None:
+    with (
+        loader(path, transform=Fails({BAD}), **workers) as batches,
+        pytest.raises(fastdata.LoadError, match=r"r/13(.|\n)*this picture is red(.|\n)*loader_targets"),
+    ):
+        list(batches)
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+@pytest.mark.parametrize("bad", [{BAD}, {0}, {0, 1, 2, 3}, set(range(0, COUNT, 2))])
+def test_skipped_samples_are_replaced_the_same_way_by_everybody(
+    path: str, workers: dict[str, Any], bad: set[int]
+) -> None:
+    def run(**options: Any) -> tuple[list[int], list[tuple[str, str]]]:
+        with loader(path, transform=Fails(bad), on_error="skip", shuffle=True, seed=5, **options) as batches:
+            labels = []
+            for pictures, numbers in batches:
+                assert pictures[:, 0, 0, 0].tolist() == numbers.tolist()
+                labels += numbers.tolist()
+            return labels, sorted(batches.skipped)
+
+    labels, skipped = run(**workers)
+    assert len(labels) == COUNT
+    assert not bad & set(labels)
+    assert {key for key, _ in skipped} == {f"r/{i}" for i in bad}
+    assert all("red" in reason for _, reason in skipped)
+    assert run(num_workers=1) == (labels, skipped)
+
+
+def test_a_data_set_without_a_good_record_is_an_error_not_a_hang(path: str) -> None:
+    batches = loader(path, transform=Fails(set(range(COUNT))), on_error="skip", num_workers=1)
+    with batches, pytest.raises(fastdata.LoadError, match="red"):
+        next(iter(batches))
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_unequal_shapes_are_an_error_that_names_the_cure(path: str, workers: dict[str, Any]) -> None:
+    batches = loader(path, transform=crop_by_red, **workers)
+    with batches, pytest.raises(fastdata.OptionError, match="collate_fn"):
+        list(batches)
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_collate_fn_takes_unequal_shapes(path: str, workers: dict[str, Any]) -> None:
+    with loader(path, transform=crop_by_red, collate_fn=lambda samples: samples, **workers) as batches:
+        samples = [sample for batch in batches for sample in batch]
+    assert [tuple(picture.shape) for picture, _ in samples] == [(3, 8 + i % 3, 16) for i in range(COUNT)]
+    assert [int(label) for _, label in samples] == list(range(COUNT))
+
+
+def test_a_killed_worker_is_noticed_at_once_and_the_loader_goes_on_afterwards(path: str, start_method: str) -> None:
+    transform = Fails({BAD}, "kill")
+    with loader(path, transform=transform, num_workers=2, multiprocessing_context=start_method) as batches:
+        start = time.monotonic()
+        with pytest.raises(fastdata.WorkerError, match="signal 9"):
+            list(batches)
+        assert time.monotonic() - start < 30  # not a hang; how fast is a benchmark's matter
+        assert next(iter(batches))[1].tolist() == [0, 1, 2, 3]
+
+
+def test_a_worker_killed_between_epochs_is_an_error_too(path: str) -> None:
+    with loader(path, num_workers=1) as batches:
+        list(batches)
+        for child in psutil.Process().children():
+            if "fastdata" in child.name() or "python" in child.name():
+                child.send_signal(signal.SIGKILL)
+        with pytest.raises(fastdata.WorkerError):
+            list(batches)
+        assert len(list(batches)) == 6
+
+
+def test_a_stuck_worker_counts_against_the_timeout(path: str) -> None:
+    batches = loader(path, transform=Fails({BAD}, "hang"), num_workers=1, timeout=0.5)
+    with batches, pytest.raises(fastdata.WorkerError, match="timeout"):
+        list(batches)
+
+
+def test_a_transform_that_cannot_be_sent_is_named_with_the_cure(path: str) -> None:
+    batches = loader(path, transform=lambda picture: picture, num_workers=1, multiprocessing_context="spawn")
+    with batches, pytest.raises(fastdata.OptionError, match="fork"):
+        iter(batches)
+
+
+SCRIPT = """
+import sys, os
+import fastdata
+def main():
+    loader = fastdata.DataLoader(sys.argv[1], 2, num_workers=2, multiprocessing_context=sys.argv[2])
+    batches = iter(loader)
+    next(batches)
+    import multiprocessing
+    print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+    sys.stdin.read()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed(path: str, start_method: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    shm = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    with subprocess.Popen(
+        [sys.executable, script, path, start_method], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        parent.kill()
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive
+    if os.path.isdir("/dev/shm"):
+        assert set(os.listdir("/dev/shm")) <= shm
+
+
+def test_ctrl_c_ends_a_training_script_cleanly(path: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(
+        [sys.executable, script, path, "fork"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment, start_new_session=True, text=True,
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        os.killpg(parent.pid, signal.SIGINT)  # as a terminal does it: to the workers as well
+        _, words = parent.communicate(timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive
+        assert words.count("Traceback") == 1
+        assert "KeyboardInterrupt" in words
+
+
+def test_workers_start_without_the_main_module(path: str, tmp_path: Path) -> None:
+    """C9: what a training script imports at its top is not imported again by each worker."""
+    script = tmp_path / "train.py"
+    script.write_text("print('imported', flush=True)\n" + SCRIPT)
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    for method in ("spawn", "forkserver"):
+        with subprocess.Popen(
+            [sys.executable, script, path, method], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+            text=True,
+        ) as parent:  # fmt: skip
+            out, _ = parent.communicate("", timeout=60)
+        assert out.count("imported") == 1
