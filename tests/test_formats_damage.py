@@ -45,8 +45,7 @@ def outcome(path: str) -> str:
             same &= reader.classes == samples.CLASSES and reader.labels.tolist() == [item.label for item in LITTLE]
             named = list(reader.verify())
     except FormatError as error:
-        assert path in str(error)
-        return "refused"
+        return "refused" if path in str(error) else f"refused without the path: {error}"
     if named:
         assert all(where and words for where, words in named)
         return "named"
@@ -178,5 +177,5 @@ def test_a_newer_layout_says_what_to_do(path: str, layout: str) -> None:
     for file in members(path):
         whole = file.read_bytes()
         file.write_bytes(whole.replace(b'{\n "fastdata": 1,', b'{\n "fastdata": 2,'))
-    with pytest.raises(FormatError, match="layout version 2.*upgrade fastdata"):
+    with pytest.raises(FormatError, match=r"layout version 2.*upgrade fastdata"):
         fastdata.open(path)

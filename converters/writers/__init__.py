@@ -164,6 +164,8 @@ class Writer:
         """A disk that is full or fails, in words, whichever library noticed it."""
         try:
             yield
+        except ConvertError:  # one of its kinds is an OSError too, and has its words already
+            raise
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             cure = "; free some space or name a place that has more" if full else ""
