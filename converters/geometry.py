@@ -81,6 +81,21 @@ def reduction(width: int, height: int, plan: ResizePlan) -> int:
     return 1
 
 
+def reduced_region(width: int, height: int, scale: int, orientation: int = 1) -> tuple[float, float, float, float]:
+    """Where a width x height picture lies within itself decoded at 1/scale, as (x0, y0, x1, y1).
+
+    The decoder rounds sides up, so the last row and column can be less than a whole pixel; taken for whole, they
+    would shift the picture by up to half a target pixel. They are last as stored: a turned picture has them first.
+
+    >>> reduced_region(500, 376, 8), reduced_region(500, 376, 8, orientation=2)
+    ((0.0, 0.0, 62.5, 47.0), (0.5, 0.0, 63.0, 47.0))
+    """
+    new_width, new_height = -(-width // scale), -(-height // scale)
+    left = new_width - width / scale if orientation in (2, 3, 6, 7) else 0.0
+    top = new_height - height / scale if orientation in (3, 4, 7, 8) else 0.0
+    return left, top, left + width / scale, top + height / scale
+
+
 def _scaled(width: int, height: int, side: int, known: int) -> tuple[int, int]:
     """Both sides times side / known, rounded down: the known side becomes exactly `side`, none falls under 1."""
     return max(1, width * side // known), max(1, height * side // known)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.converters.gate import Tokens, passing
-from fastdata.converters.geometry import ResizePlan, plan_resize, reduction
+from fastdata.converters.geometry import ResizePlan, plan_resize, reduced_region, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
 from fastdata.record import IMAGE_FIELDS
@@ -25,6 +25,7 @@ from fastdata.record import IMAGE_FIELDS
 if TYPE_CHECKING:
     from fastdata.codec.decode import Alpha
     from fastdata.codec.encode import Encoding
+    from fastdata.codec.engines import Region
     from fastdata.codec.sniff import ImageInfo
 
 RGB = NDArray[np.uint8]
@@ -130,7 +131,8 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo) -> Recoded:
     if options.encode == "keep" and plan is None and not damaged and info.format in IMAGE_FIELDS:
         return Recoded(info.format, data, notes)
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
-    rgb, engine = _shaped(rgb, plan, options)
+    region = reduced_region(width, height, reduce, info.orientation) if reduce > 1 else None
+    rgb, engine = _shaped(rgb, plan, options, region)
     _check_side(rgb, field)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
     return Recoded(field, encode(rgb, field, quality=options.quality), notes, lossy, engine)
@@ -166,13 +168,13 @@ def _decoded(data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int) 
         return rule(keep_damaged=True), (f"damaged, kept: {error}",), True
 
 
-def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions) -> tuple[RGB, str]:
+def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions, region: Region | None) -> tuple[RGB, str]:
     """The picture as planned, and the engine that resized it ("" where nothing was)."""
     if plan is None:
         return rgb, ""
     engine = ""
     if rgb.shape[:2] != (plan.height, plan.width):
-        rgb, engine = _resized(rgb, plan.width, plan.height)
+        rgb, engine = _resized(rgb, plan.width, plan.height, region)
     left, top = plan.left, plan.top
     if plan.crops:
         rgb = rgb[top : top + plan.out_height, left : left + plan.out_width]
@@ -183,13 +185,13 @@ def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions) -> tuple[
     return np.ascontiguousarray(rgb), engine
 
 
-def _resized(rgb: RGB, width: int, height: int) -> tuple[RGB, str]:
+def _resized(rgb: RGB, width: int, height: int, region: Region | None) -> tuple[RGB, str]:
     import cv2
 
     from fastdata.codec import resize
 
     shrinks = width < rgb.shape[1] or height < rgb.shape[0]
-    return resize.resize(rgb, width, height), resize.engine() if shrinks else f"opencv {cv2.__version__}"
+    return resize.resize(rgb, width, height, region), resize.engine() if shrinks else f"opencv {cv2.__version__}"
 
 
 def _check_side(rgb: RGB, field: str) -> None:

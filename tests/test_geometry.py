@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastdata.converters.geometry import RESIZE_MODES, ResizePlan, plan_resize, reduction
+from fastdata.converters.geometry import RESIZE_MODES, ResizePlan, plan_resize, reduced_region, reduction
 
 sizes = st.integers(1, 70_000)
 sides = st.integers(1, 4_096)
@@ -100,3 +100,13 @@ def test_a_reduced_decode_leaves_twice_the_target(width: int, height: int, side:
     larger = {1: 2, 2: 4, 4: 8, 8: 8}[scale]
     if larger != scale:
         assert width // larger < 2 * plan.width or height // larger < 2 * plan.height
+
+
+@given(sizes, sizes, st.sampled_from((2, 4, 8)), st.integers(1, 8))
+def test_a_reduced_picture_lies_within_its_pixels(width: int, height: int, scale: int, orientation: int) -> None:
+    x0, y0, x1, y1 = reduced_region(width, height, scale, orientation)
+    assert 0 <= x0 < 1
+    assert 0 <= y0 < 1
+    assert (x1 - x0, y1 - y0) == (width / scale, height / scale)
+    assert x1 <= -(-width // scale)
+    assert y1 <= -(-height // scale)

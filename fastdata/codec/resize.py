@@ -15,17 +15,18 @@ import functools
 import cv2
 import numpy as np
 
-from fastdata.codec.engines import RGB, Engine, cykooz, pillow
+from fastdata.codec.engines import RGB, Engine, Region, cykooz, pillow
 from fastdata.errors import OptionError
 
 
-def resize(rgb: RGB, width: int, height: int) -> RGB:
+def resize(rgb: RGB, width: int, height: int, region: Region | None = None) -> RGB:
     """Resizes to width x height, whatever the aspect.
 
     Args:
         rgb: H x W x 3 uint8.
         width: wanted, at least 1.
         height: wanted, at least 1.
+        region: (x0, y0, x1, y1) of what becomes that size, in fractions of a pixel; only where both sides shrink.
 
     Returns:
         A new array.
@@ -42,7 +43,7 @@ def resize(rgb: RGB, width: int, height: int) -> RGB:
         return rgb.copy()
     if width >= old_width and height >= old_height:
         return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
-    shrunk = _engine().shrink(rgb, (width, height))
+    shrunk = _engine().shrink(rgb, (width, height), region)
     return shrunk if shrunk.flags.writeable else shrunk.copy()
 
 
