@@ -76,3 +76,11 @@ def test_every_page_is_in_the_menu() -> None:
 def test_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text("utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_the_map_names_every_module() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    folders = ("fastdata", "fastdata/formats", "fastdata/codec", "converters")
+    modules = {path.name for folder in folders for path in (ROOT / folder).glob("*.py")}
+    packages = {f"{path.parent.name}/" for path in ROOT.glob("fastdata/*/__init__.py")}
+    assert {name for name in modules | packages if name not in text} == set()
