@@ -16,6 +16,7 @@ the other would give, as torchvision does.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 Size = tuple[int, int]
@@ -190,14 +191,14 @@ def _span(start: int, stop: int, size: int, first: int, last: int) -> tuple[int,
     return max(math.floor(low), start), min(math.ceil(high), stop)
 
 
-def stages(plan: Plan) -> list[Plan]:
-    """The plan and all before it, first to last, each cut down to what the next one needs.
+def stages(plan: Plan, wanted: Callable[[Plan], Box] = needed) -> list[Plan]:
+    """The plan and all before it, first to last, each cut down to what the next one wants of it.
 
-    A stage's `source` and `box` stay in the coordinates of the whole of what comes before; its part begins where
-    `needed` of it does.
+    The boxes stay in the coordinates of all that comes before; what a stage is given begins at the corner of
+    `wanted(stage)`.
     """
     out = [plan]
     while plan.before is not None:
-        plan = plan.before.crop(needed(plan))
+        plan = plan.before.crop(wanted(plan))
         out.append(plan)
     return out[::-1]

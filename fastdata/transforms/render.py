@@ -104,7 +104,7 @@ def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: 
     if not header.plain or width * height > rules.max_pixels:
         return None
     plan = plan_of((width, height))
-    first = plan if plan.before is None else stages(plan)[0]
+    first = plan if plan.before is None else stages(plan, _wanted)[0]
     if 0 in first.content:
         return render_part(np.empty((0, 0, 3), np.uint8), (0, 0), 1, plan, out)
     scale = 1 if exact else dct_scale(first)
@@ -167,7 +167,7 @@ def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rul
     info = probe(data)
     plan, scale = plan_of(info.upright_size), 1
     if info.format == "jpg" and not exact:
-        first = plan if plan.before is None else stages(plan)[0]
+        first = plan if plan.before is None else stages(plan, _wanted)[0]
         scale = 1 if 0 in first.content else dct_scale(first)
     pixels = decode(
         data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale, info=info
@@ -188,12 +188,12 @@ def render_part(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | 
     """Carry out a plan on pixels that begin at `origin` of a picture at 1/scale (in pixels of that)."""
     if plan.before is None:
         return _stage(pixels, origin, scale, plan, out)
-    steps = stages(plan)
+    steps = stages(plan, _wanted)
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         pixels = _stage(pixels, origin, scale, step, out if last else None)
         if not last:
-            x0, y0, _, _ = needed(steps[number + 1])
+            x0, y0, _, _ = _wanted(steps[number + 1])
             origin, scale = (x0, y0), 1
     return pixels
 
@@ -202,8 +202,11 @@ def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None)
     width, height = plan.out_size
     if out is None:
         out = np.empty((height, width, 3), np.uint8)
-    elif out.shape != (height, width, 3):
-        raise OptionError(f"the plan gives {height} x {width} x 3 pixels, which do not fit into an array {out.shape}")
+    elif out.shape != (height, width, 3) or out.dtype != np.uint8 or not out.flags.c_contiguous:
+        raise OptionError(
+            f"the plan gives {height} x {width} x 3 uint8 pixels; out must be a contiguous array of these, "
+            f"not {out.dtype} {out.shape} with strides {out.strides}"
+        )
     flips, content = (plan.flip_x, plan.flip_y), None
     if 0 not in plan.content:
         x, y = origin
