@@ -114,6 +114,7 @@ class _Conversion:
         )
         self._became_lossy: Counter[str] = Counter()
         self._engines: set[str] = set()
+        self._labels: set[int] = set()
 
     def run(self) -> ConvertReport:
         """Convert, and write the report whatever happens."""
@@ -123,7 +124,7 @@ class _Conversion:
             self._convert()
         except BaseException as error:
             report.kept = report.bytes_in = report.bytes_out = 0
-            report.error = str(error) or type(error).__name__
+            report.error = str(error) if isinstance(error, Exception) else f"ended by {type(error).__name__}"
             report.seconds = time.monotonic() - begin
             if place is not None:
                 with contextlib.suppress(OSError):  # the error that is under way matters more
@@ -182,6 +183,7 @@ class _Conversion:
             for entry, (outcome, blob, chatter) in zip(entries, answers, strict=True):
                 if self._keeps(entry.path, outcome, chatter):
                     fields = {outcome.field: blob}
+                    self._labels.add(entry.label)
                     if entry.label >= 0:
                         fields["cls"] = b"%d" % entry.label
                     writer.write(Record(entry.key, fields, entry.path))
@@ -190,6 +192,8 @@ class _Conversion:
                 raise self._nothing("no image could be used")
         report.bytes_out = writer.bytes_out
         report.engine = ", ".join(sorted(self._engines))
+        for label in sorted({entry.label for entry in entries} - self._labels - {-1}):
+            report.warnings.append(Note(report.classes[label], "all images of this class were rejected"))
         self._warn_lossy()
 
     def _keeps(self, path: str, outcome: Any, chatter: str) -> bool:

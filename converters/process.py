@@ -12,10 +12,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
+
+from fastdata.converters.worker import anonymous_file, run_spawned
 
 # One thread in every library that would start a pool of its own: the processes are the parallelism.
 _SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -38,7 +39,7 @@ class WorkerProcess:
     """
 
     def __init__(self, descriptors: Sequence[int] = ()) -> None:
-        self._log = _anonymous_file()
+        self._log = anonymous_file()
         try:
             self.connection, self._process = _start_spawned() if os.name == "nt" else _start(self._log, descriptors)
         except BaseException:
@@ -66,11 +67,9 @@ class WorkerProcess:
         """How it died, and its last words on lines of their own ("" if it left none)."""
         code = _wait(self._process)
         how = _describe(code)
-        size = os.fstat(self._log).st_size
-        with contextlib.suppress(OSError):
-            words = os.pread(self._log, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace").strip()
-            return how, f"\nIts last words:\n{words}" if words else ""
-        return how, ""
+        os.lseek(self._log, max(0, os.fstat(self._log).st_size - _TAIL), os.SEEK_SET)
+        words = os.read(self._log, _TAIL).decode("utf-8", "replace").strip()
+        return how, f"\nIts last words:\n{words}" if words else ""
 
 
 def _start(log: int, descriptors: Sequence[int]) -> tuple[Any, Any]:
@@ -92,11 +91,9 @@ def _start(log: int, descriptors: Sequence[int]) -> tuple[Any, Any]:
 def _start_spawned() -> tuple[Any, Any]:
     import multiprocessing
 
-    from fastdata.converters.worker import serve
-
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process = context.Process(target=run_spawned, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
     return ours, process
@@ -109,15 +106,6 @@ def _search_path() -> list[str]:
     home = os.path.dirname(os.path.dirname(os.path.abspath(fastdata.__file__)))
     paths = [os.path.abspath(entry) for entry in sys.path]
     return paths if home in paths else [*paths, home]
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("fastdata-worker-log")
-    handle, path = tempfile.mkstemp(prefix="fastdata-worker-log")
-    with contextlib.suppress(OSError):  # Windows keeps it until it is closed
-        os.unlink(path)
-    return handle
 
 
 def _wait(process: Any) -> int:

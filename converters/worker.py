@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
@@ -46,6 +47,24 @@ class Bug:
 def run(descriptor: int) -> None:
     """Entry of a process started by `fastdata.converters.pool`, which passes the number of its end of the socket."""
     serve(Connection(descriptor))
+
+
+def run_spawned(connection: Any) -> None:
+    """Entry of a process that multiprocessing started: its stdout and stderr are still the parent's."""
+    log = anonymous_file()
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    serve(connection)
+
+
+def anonymous_file() -> int:
+    """A descriptor of a file without a name, for what decoders write."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fastdata-worker-log")
+    handle, path = tempfile.mkstemp(prefix="fastdata-worker-log")
+    with contextlib.suppress(OSError):  # Windows keeps it until it is closed
+        os.unlink(path)
+    return handle
 
 
 def serve(connection: Any) -> None:

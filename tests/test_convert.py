@@ -154,6 +154,15 @@ def test_an_empty_class_keeps_its_number_with_a_warning(photo_folder: Path, tmp_
         assert reader.labels.tolist() == [0] * 4 + [2] * 4 + [3] * 4
 
 
+def test_a_class_whose_images_were_all_rejected_keeps_its_number_with_a_warning(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    put(photo_folder, {"crow/1.jpg": b"no picture", "crow/2.jpg": b""})
+    report = run(photo_folder, tmp_path / "out.tar")
+    assert report.classes == ["cat", "crow", "dog", "zebra"]
+    assert Note("crow", "all images of this class were rejected") in report.warnings
+
+
 def test_class_orders(tmp_path: Path) -> None:
     src = put(tmp_path / "src", {f"{name}/x.jpg": images.jpeg(images.photo(9, 9)) for name in ("1", "2", "10")})
     assert run(src, tmp_path / "a.tar").classes == ["1", "10", "2"]

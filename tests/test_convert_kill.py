@@ -133,7 +133,7 @@ def test_an_interrupt_cleans_up_in_time(photo_folder: Path, tmp_path: Path, mome
     assert seconds < INTERRUPT_SECONDS
     assert sorted(path.name for path in tmp_path.iterdir()) == [photo_folder.name, "r.json"]
     value = json.loads(place.read_bytes())
-    assert (value["kept"], value["bytes_out"], value["error"]) == (0, 0, "KeyboardInterrupt")
+    assert (value["kept"], value["bytes_out"], value["error"]) == (0, 0, "ended by KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("limit", [1_000, 20_000, 150_000])

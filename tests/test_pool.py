@@ -200,7 +200,9 @@ def test_available_cpus_keeps_to_the_affinity() -> None:
         assert available_cpus() <= len(os.sched_getaffinity(0))
 
 
-def test_the_start_where_descriptors_cannot_be_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_where_descriptors_cannot_be_inherited(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     from fastdata.converters import process
 
     monkeypatch.setattr(process, "_start", lambda *_: process._start_spawned())
@@ -209,6 +211,9 @@ def test_the_start_where_descriptors_cannot_be_inherited(monkeypatch: pytest.Mon
         assert [value for value, _, _ in pool.map(range(40))] == list(range(40))
     with pytest.raises(ConvertError, match="SIGKILL"):
         answers("lame", ["kill"])
+    with Pool(1, TARGETS + "lame") as pool:
+        assert [chatter for _, _, chatter in pool.map(["talk", "a"])] == ["bad data; and more", ""]
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("free", "most"), [(0, 1), (8 << 30, 2), (1 << 50, 3)])

@@ -167,7 +167,8 @@ class Writer:
         except ConvertError:  # one of its kinds is an OSError too, and has its words already
             raise
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            # LMDB says EIO when only a part of a page could be written.
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
             cure = "; free some space or name a place that has more" if full else ""
             raise ConvertError(f"cannot write {self._staging.target!r}: {error.strerror or error}{cure}") from error
 

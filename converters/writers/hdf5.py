@@ -1,8 +1,8 @@
 """Writes an HDF5 file (layout: `fastdata.formats.hdf5`).
 
 The payload is appended to the final file from byte 65,536 on, so nothing is buffered and the payload's size need not be
-known. At the end h5py lays out a twin with the same data sets, whose payload is a hole of the right size; its bytes
-around the payload are copied into the file, the first 64 kB, which hold the HDF5 signature, last.
+known. At the end h5py lays out a twin with the same data sets, whose payload is a hole of the right size and whose
+manifest is empty; its bytes around the payload are copied into the file, the first 64 kB, with HDF5's signature, last.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ class Hdf5Sink:
             self._file.write(bytes(PAYLOAD_AT + _SMALLEST - self._place))
             self._place = PAYLOAD_AT + _SMALLEST
         columns = builder.columns()
+        places = list[int]()
+
+        def lay_out(room: int) -> int:
+            total, place = self._lay_out(columns, room)
+            places.append(place)
+            return total
+
         with _system_errors():
-            text = sized(
-                lambda total: finished(manifest, builder, columns, [DataFile("", total)]),
-                lambda room: self._lay_out(columns, bytes(room)),
-            )
-            again = self._lay_out(columns, text)
-        if again != os.stat(self._twin).st_size:
-            raise ConvertError("HDF5 laid out the same data sets differently the second time; please report this")
-        self._splice()
+            text = sized(lambda total: finished(manifest, builder, columns, [DataFile("", total)]), lay_out)
+        self._splice(places[-1], text)
         os.unlink(self._twin)
 
-    def _lay_out(self, columns: Columns, manifest: bytes) -> int:
-        """Write the twin; returns its length."""
+    def _lay_out(self, columns: Columns, room: int) -> tuple[int, int]:
+        """Write the twin, with `room` zeros in place of the manifest; returns its length and the manifest's place."""
         import h5py
 
         self._file.flush()  # a disk that is full already says so here, in the system's own words
@@ -81,14 +82,18 @@ class Hdf5Sink:
         with h5py.File(self._twin, "r+", libver=_LIBVER, locking=False, **small) as file:
             for name, column in columns.items():
                 file.create_dataset(f"{INDEX}/{name}", data=column, track_times=False)
-            file.create_dataset(MANIFEST, data=np.frombuffer(manifest, np.uint8), track_times=False)
-        return os.stat(self._twin).st_size
+            data = file.create_dataset(MANIFEST, data=np.zeros(room, np.uint8), track_times=False)
+            place: int = data.id.get_offset()
+        return os.stat(self._twin).st_size, place
 
-    def _splice(self) -> None:
+    def _splice(self, place: int, manifest: bytes) -> None:
+        """Copy the twin's bytes around the payload, the manifest in its place, the signature with the rest last."""
         with open(self._twin, "rb") as twin:
             twin.seek(self._place)
             while piece := twin.read(_COPY):
                 self._file.write(piece)
+            self._file.seek(place)
+            self._file.write(manifest)
             self._sync()
             twin.seek(0)
             self._file.seek(0)

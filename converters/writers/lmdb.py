@@ -121,7 +121,7 @@ class _Environment:
 def _os_error(error: Exception) -> OSError:
     """lmdb tells a failed system call by its text alone."""
     text = str(error)
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EACCES):
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EACCES):
         if os.strerror(number) in text:
             return OSError(number, os.strerror(number))
     return OSError(text)
