@@ -1,0 +1,159 @@
+"""Staging: one step from nothing, or from the old data set, to the new one; nobody's files are lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fastdata.converters import staging
+from fastdata.converters.staging import Staging
+from fastdata.errors import ConvertError, OutputExistsError
+
+SWAPS = pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def make(place: Path | str, text: str) -> None:
+    os.makedirs(place)
+    Path(place, "manifest.json").write_text(text)
+
+
+def without_exchange(monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
+    if not exchange:
+        monkeypatch.setattr(staging, "_rename_flagged", lambda first, second, flag: False)
+
+
+@SWAPS
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "nothing"])
+def test_moves_the_new_to_its_place(target: Path, kind: str, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_exchange(monkeypatch, exchange)
+    elsewhere = target.parent / "elsewhere"
+    if kind == "folder":
+        make(target, "old")
+    elif kind == "file":
+        target.write_text("old")
+    elif kind == "link":
+        make(elsewhere, "linked")
+        target.symlink_to(elsewhere)
+    with Staging(str(target), overwrite=True) as place:
+        make(place.new, "new")
+        assert os.path.lexists(target) == (kind != "nothing")
+        place.commit()
+    assert (target / "manifest.json").read_text() == "new"
+    assert not target.is_symlink()
+    left = {target.name} | ({elsewhere.name} if kind == "link" else set())
+    assert set(os.listdir(target.parent)) == left
+    if kind == "link":  # the link was replaced, not what it led to
+        assert (elsewhere / "manifest.json").read_text() == "linked"
+
+
+@SWAPS
+def test_leaving_without_commit_changes_nothing(target: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_exchange(monkeypatch, exchange)
+    make(target, "old")
+    with Staging(str(target), overwrite=True) as place:
+        make(place.new, "new")
+    assert (target / "manifest.json").read_text() == "old"
+    assert os.listdir(target.parent) == [target.name]
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_a_swap_that_fails_half_way_puts_the_old_back(
+    target: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_exchange(monkeypatch, False)
+    make(target, "old")
+    rename = os.rename
+
+    def fails(first: str, second: str) -> None:
+        if os.path.basename(first) == "new":
+            raise error
+        rename(first, second)
+
+    with pytest.raises(type(error)), Staging(str(target), overwrite=True) as place:  # noqa: PT012
+        make(place.new, "new")
+        monkeypatch.setattr(os, "rename", fails)
+        place.commit()
+    assert (target / "manifest.json").read_text() == "old"
+    assert os.listdir(target.parent) == [target.name]
+
+
+def test_an_interrupted_replacement_is_put_back_and_named(target: Path) -> None:
+    make(target.parent / ".data.fastdata" / "old", "old")
+    make(target.parent / ".data.fastdata" / "new", "half")
+    with (
+        pytest.warns(UserWarning, match=r"killed while it replaced .*data.*put back"),
+        pytest.raises(OutputExistsError, match="overwrite"),
+    ):
+        Staging(str(target))
+    assert (target / "manifest.json").read_text() == "old"
+    assert os.listdir(target.parent) == [target.name]
+
+
+def test_the_warning_as_an_error_loses_nothing(target: Path) -> None:
+    make(target.parent / ".data.fastdata" / "old", "old")
+    with pytest.raises(UserWarning):
+        Staging(str(target))
+    assert (target / "manifest.json").read_text() == "old"
+    assert os.listdir(target.parent) == [target.name]
+
+
+def test_a_folder_of_other_files_is_never_replaced(target: Path) -> None:
+    target.mkdir()
+    (target / "holiday.jpg").write_bytes(b"precious")
+    with pytest.raises(OutputExistsError, match="not a data set"):
+        Staging(str(target), overwrite=True)
+    assert os.listdir(target) == ["holiday.jpg"]
+    assert os.listdir(target.parent) == [target.name]
+
+
+def test_an_empty_folder_may_be_replaced(target: Path) -> None:
+    target.mkdir()
+    with Staging(str(target), overwrite=True) as place:
+        make(place.new, "new")
+        place.commit()
+    assert os.listdir(target) == ["manifest.json"]
+
+
+def test_a_link_in_place_of_the_hidden_folder_is_refused(target: Path) -> None:
+    victim = target.parent / "victim"
+    make(victim, "precious")
+    (target.parent / ".data.fastdata").symlink_to(victim)
+    with pytest.raises(ConvertError, match="is a link"):
+        Staging(str(target))
+    assert os.listdir(victim) == ["manifest.json"]
+
+
+def test_a_second_run_is_refused_and_leaves_the_first_alone(target: Path) -> None:
+    with Staging(str(target)) as place:
+        make(place.new, "first")
+        with pytest.raises(ConvertError, match="another run is writing"):
+            Staging(str(target), overwrite=True)
+        place.commit()
+    assert (target / "manifest.json").read_text() == "first"
+
+
+@pytest.mark.parametrize("place", ["/", "/proc", "file/data", "n" * 300])
+def test_places_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConvertError, match="cannot"):
+        Staging(place if place.startswith("/") else str(tmp_path / place), overwrite=True)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_relative_place_does_not_move_with_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Staging("data/") as place:
+        monkeypatch.chdir(tmp_path / "other")
+        make(place.new, "new")
+        place.commit()
+    assert sorted(os.listdir(tmp_path)) == ["data", "other"]
