@@ -129,7 +129,9 @@ def _grouped(data: memoryview, path: str) -> Iterator[tuple[str, list[tuple[str,
         if key != current and row:
             yield current, row
             row = []
-        current = key
-        row.append((field.lower(), offset, view))
+        current, field = key, field.lower()
+        if any(name == field for name, _, _ in row):
+            raise FormatError(f"{path}: sample {key!r} has field {field!r} twice; convert the images again")
+        row.append((field, offset, view))
     if row:
         yield current, row
