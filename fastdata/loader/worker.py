@@ -10,6 +10,7 @@ A worker ends when it is told to, or when its parent is gone, whatever ended it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import signal
 import sys
@@ -30,6 +31,7 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     cv2.setNumThreads(0)  # the processes are the parallelism
+    gc.freeze()  # a forked child's collector would write to, and so copy, every page of the parent's heap
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
