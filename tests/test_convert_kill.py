@@ -20,7 +20,7 @@ import pytest
 import fastdata
 from fastdata.converters.convert import convert
 from fastdata.errors import FormatError
-from fastdata.formats import INDEX_NAME
+from fastdata.formats.index import INDEX_NAME
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits are POSIX's")
 
