@@ -29,13 +29,23 @@ def folder(given: str | None, drawn: int, scratch: str) -> str:
     return target
 
 
-def lay(photos: str, times: int, target: str) -> int:
-    """Lay the photos `times` times into class folders of `target` (hard links where they work); how many files."""
+def listed(photos: str) -> list[str]:
+    """The paths of the pictures below a folder, in order."""
     files = sorted(
         os.path.join(parent, name) for parent, _, names in os.walk(photos) for name in names if is_picture(name)
     )
     if not files:
         raise SystemExit(f"{photos}: no pictures here; give a folder of photos with --photos")
+    return files
+
+
+def lay(photos: str, times: int, target: str) -> int:
+    """Lay the photos `times` times into class folders of `target` (hard links where they work); how many files."""
+    return lay_files(listed(photos), times, target)
+
+
+def lay_files(files: list[str], times: int, target: str) -> int:
+    """The same with the paths of the photos."""
     for time in range(times):
         place = os.path.join(target, f"{time:04d}")
         os.makedirs(place)
