@@ -315,7 +315,7 @@ def test_transforms_are_values(t: Geometric) -> None:
         (lambda: RandomVerticalFlip("x"), "p must be a number"),
         (lambda: Letterbox(3, fill=256), "fill must be a level from 0 to 255"),
         (lambda: Letterbox(3, fill=(1, 2)), r"not \(1, 2\)"),
-        (lambda: Pipeline("x"), "transform must be None, a callable or a list"),
+        (lambda: Pipeline("x"), "a transform must be callable, or a list of callables, not 'x'"),
         (lambda: Pipeline([3]), "a transform must be callable, not 3"),
     ],
 )  # fmt: skip

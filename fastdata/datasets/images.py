@@ -7,6 +7,7 @@ of workers under any start method: nothing in it is open that a worker could bre
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from fastdata.cache import CachedReader
-from fastdata.datasets.callables import PictureCall
 from fastdata.datasets.pictures import Pictures
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
+from fastdata.transforms.callables import PictureCall
+from fastdata.transforms.pipeline import Pipeline
 
 Source = str | os.PathLike[str] | Sequence[str] | Reader
 
@@ -30,15 +32,17 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     Without a transform, a picture is a contiguous, writable HWC uint8 RGB array, upright, which belongs to the caller.
     A torchvision transform gets a uint8 CHW tensor, an albumentations transform `image=array`, any other callable the
-    array.
+    array. Of a picture that fastdata's own geometric transforms lead to, only what they need is decoded; they draw from
+    Python's `random`.
 
     Args:
         path: what `fastdata.open` takes, or a reader.
-        transform: called with the picture.
+        transform: called with the picture; a list is called one after the other.
         target_transform: called with the label.
         transforms: called with both, returns both; instead of the other two.
         cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
             that is started by itself has its own).
+        exact: never decode a JPEG at 1/2, 1/4 or 1/8 of its size, however much smaller a geometric transform makes it.
 
     Attributes:
         reader: the reader, for whatever is not said here.
@@ -55,18 +59,21 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def __init__(
         self,
         path: Source,
-        transform: Callable[..., Any] | None = None,
+        transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         transforms: Callable[..., Any] | None = None,
         cache: Literal["ram"] | None = None,
+        *,
+        exact: bool = False,
     ) -> None:
         if transforms is not None and (transform is not None or target_transform is not None):
             raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
         if cache not in (None, "ram"):
             raise OptionError(f'cache must be "ram" or None, not {cache!r}')
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self._call: tuple[Any, PictureCall | None] = (None, None)
-        self._picture_call()
+        self.exact = exact
+        self._parts: tuple[Any, Any, Pipeline, PictureCall | None] | None = None
+        self._taken_apart()
         self.reader = _reader(path, cache)
         self._pictures = Pictures(self.reader)
         self.classes = list(self.reader.classes)
@@ -90,20 +97,23 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return len(self.reader)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        picture: Any = self._pictures[index]
+        pipeline, joint = self._taken_apart()
+        data = self.reader.image(index)[1]
+        numbers = [random.random() for _ in range(pipeline.draws)]
+        picture: Any = self._pictures.render(index, data, lambda size: pipeline.plan(size, numbers), exact=self.exact)
         label: Any = int(self.reader.labels[index])
-        if (call := self._picture_call()) is not None:
-            picture, label = call(picture, label)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return picture, label
+        if joint is not None:
+            return joint(picture, label)
+        picture = pipeline.call(picture)
+        return picture, label if self.target_transform is None else self.target_transform(label)
 
-    def _picture_call(self) -> PictureCall | None:
-        """What pictures are called with; made anew when somebody has set another transform, as people do."""
-        both = self.transforms if self.transforms is not None else self.transform
-        if both is not self._call[0]:
-            self._call = both, None if both is None else PictureCall(both, joint=self.transforms is not None)
-        return self._call[1]
+    def _taken_apart(self) -> tuple[Pipeline, PictureCall | None]:
+        """What is done with pictures; made anew when somebody has set another transform, as people do."""
+        parts = self._parts
+        if parts is None or parts[0] is not self.transform or parts[1] is not self.transforms:
+            joint = None if self.transforms is None else PictureCall(self.transforms, joint=True)
+            parts = self._parts = (self.transform, self.transforms, Pipeline(self.transform), joint)
+        return parts[2:]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """The samples of a batch, as a DataLoader's fetcher asks for them."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.decode import MAX_PIXELS, decode
 from fastdata.errors import DecodeError
 from fastdata.formats.base import Reader
+from fastdata.transforms.plan import Plan, Size
+from fastdata.transforms.render import Rules, render
 from fastdata.world import worker_place
 
 
@@ -28,18 +30,17 @@ class Pictures:
     """
 
     def __init__(self, reader: Reader) -> None:
-        options = reader.manifest.options
         self._reader = reader
-        self._alpha: Any = options.get("alpha", "white")
-        self._keep_damaged = bool(options.get("keep_damaged", False))
-        self._max_pixels = int(options.get("max_pixels") or MAX_PIXELS)
+        self._rules = Rules.of(reader.manifest.options)
         self._process = 0
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self.decode(index, self._reader.image(index)[1])
+        return self.render(index, self._reader.image(index)[1], Plan.whole)
 
-    def decode(self, index: int, data: bytes | memoryview) -> NDArray[np.uint8]:
-        """Decode the bytes of record `index`'s picture.
+    def render(
+        self, index: int, data: bytes | memoryview, plan_of: Callable[[Size], Plan], *, exact: bool = False
+    ) -> NDArray[np.uint8]:
+        """What a plan wants of record `index`'s picture, of which these are the bytes.
 
         Raises:
             DecodeError: naming the data set and the key.
@@ -47,7 +48,7 @@ class Pictures:
         if self._process != os.getpid():
             self._settle()
         try:
-            return decode(data, alpha=self._alpha, max_pixels=self._max_pixels, keep_damaged=self._keep_damaged)
+            return render(data, plan_of, exact=exact, rules=self._rules)
         except DecodeError as error:
             where = f"{self._reader.path}: record {self._reader.keys[index]!r}"
             raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error

@@ -9,7 +9,7 @@ epoch (`fastdata.datasets.epochs`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import context
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, default_collate
 
-from fastdata.datasets.callables import PictureCall
 from fastdata.datasets.epochs import EpochLedger
 from fastdata.datasets.images import Source
 from fastdata.datasets.pictures import Pictures
@@ -26,6 +25,7 @@ from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
 from fastdata.order import EpochOrder, Split
 from fastdata.seeding import word
+from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World, distributed_ranks, worker_place
 
 # Encoded bytes that one worker reads ahead, in the order of the file: long reads, and little beside decoded batches.
@@ -64,7 +64,7 @@ class ImageStream(IterableDataset[Any]):
         self,
         path_or_shards: Source,
         *,
-        transform: Callable[..., Any] | None = None,
+        transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         shuffle: bool = False,
         buffer_size: int = _BUFFER_SIZE,
         seed: int = 0,
@@ -83,7 +83,7 @@ class ImageStream(IterableDataset[Any]):
         self.batch_size, self.drop_last, self.pad = batch_size, drop_last, pad
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
-        self._call = None if transform is None else PictureCall(transform)
+        self._pipeline = Pipeline(transform)
         self.reader: Reader = path_or_shards if isinstance(path_or_shards, Reader) else open_reader(path_or_shards)
         self._pictures = Pictures(self.reader)
         self._ledger = EpochLedger()
@@ -140,15 +140,16 @@ class ImageStream(IterableDataset[Any]):
         for start, stop in spans:
             for low in range(start, stop, lot):
                 indices = order.indices(low, min(low + lot, stop))
-                ahead = self._read(indices)
+                ahead, numbers = self._read(indices), self._numbers(order, indices)
                 for index in indices.tolist():
-                    yield self._sample(index, ahead)
+                    yield self._sample(index, ahead, next(numbers))
 
     def _batches(self, order: EpochOrder, spans: Iterator[tuple[int, int]], lot: int) -> Iterator[Any]:
         while parts := [order.indices(*span) for _, span in zip(range(lot), spans, strict=False)]:
             ahead = self._read(np.concatenate(parts))
             for indices in parts:
-                yield self._collate([self._sample(index, ahead) for index in indices.tolist()])
+                numbers = self._numbers(order, indices)
+                yield self._collate([self._sample(index, ahead, next(numbers)) for index in indices.tolist()])
 
     def _read(self, indices: NDArray[np.int64]) -> dict[int, bytes]:
         """The pictures' bytes, read in the order of the file, until there are enough."""
@@ -162,11 +163,18 @@ class ImageStream(IterableDataset[Any]):
             ahead[index] = bytes(blob)
         return ahead
 
-    def _sample(self, index: int, ahead: dict[int, bytes]) -> tuple[Any, Any]:
+    def _numbers(self, order: EpochOrder, indices: NDArray[np.int64]) -> Iterator[list[float]]:
+        """What the geometric transforms draw, sample by sample: the same ones in whatever worker."""
+        return iter(self._pipeline.numbers(self.seed, order.epoch, indices).tolist())
+
+    def _sample(self, index: int, ahead: dict[int, bytes], numbers: list[float]) -> tuple[Any, Any]:
         data: bytes | memoryview | None = ahead.get(index)
-        picture: Any = self._pictures.decode(index, self.reader.image(index)[1] if data is None else data)
-        label: Any = int(self.reader.labels[index])
-        return (picture, label) if self._call is None else self._call(picture, label)
+        picture: Any = self._pictures.render(
+            index,
+            self.reader.image(index)[1] if data is None else data,
+            lambda size: self._pipeline.plan(size, numbers),
+        )
+        return self._pipeline.call(picture), int(self.reader.labels[index])
 
     def _collate(self, samples: list[tuple[Any, Any]]) -> Any:
         shapes = sorted({tuple(picture.shape) for picture, _ in samples if hasattr(picture, "shape")})

@@ -110,6 +110,6 @@ def _listed(transforms: Any) -> tuple[Any, ...]:
     if callable(transforms):
         return (transforms,)
     raise OptionError(
-        f"transform must be None, a callable or a list of callables, not {transforms!r}: "
+        f"a transform must be callable, or a list of callables, not {transforms!r}: "
         "for example [fastdata.RandomResizedCrop(224), fastdata.RandomHorizontalFlip()]"
     )

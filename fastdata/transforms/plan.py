@@ -87,6 +87,13 @@ class Plan:
         return self.size != (x1 - x0, y1 - y0)
 
     @property
+    def changes(self) -> bool:
+        """Whether the result is anything else than the picture as it is."""
+        x0, y0, x1, y1 = self.box
+        whole = (x0, y0) == (0, 0) and (x1, y1) == self.source == self.size and self.before is None
+        return not whole or self.flip_x or self.flip_y or self.canvas is not None
+
+    @property
     def first(self) -> Plan:
         """The plan whose source is the picture."""
         plan = self

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -49,6 +49,15 @@ class Rules:
     alpha: Alpha = "white"
     max_pixels: int = MAX_PIXELS
     keep_damaged: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Rules:
+        """The rules that a data set was made with, from its manifest's options."""
+        return cls(
+            options.get("alpha", "white"),
+            int(options.get("max_pixels") or MAX_PIXELS),
+            bool(options.get("keep_damaged", False)),
+        )
 
 
 _RULES = Rules()
@@ -104,6 +113,8 @@ def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: 
     if not header.plain or width * height > rules.max_pixels:
         return None
     plan = plan_of((width, height))
+    if out is None and not plan.changes:
+        return None  # decoded whole anyway, and nothing is to be copied then
     first = plan if plan.before is None else stages(plan, _wanted)[0]
     if 0 in first.content:
         return render_part(np.empty((0, 0, 3), np.uint8), (0, 0), 1, plan, out)
@@ -175,7 +186,7 @@ def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rul
     width, height = info.upright_size
     size = (pixels.shape[1], pixels.shape[0])
     if size == (width, height):
-        return render_part(pixels, (0, 0), 1, plan, out)
+        return pixels if out is None and not plan.changes else render_part(pixels, (0, 0), 1, plan, out)
     if size != (-(-width // scale), -(-height // scale)):  # the header told another size than the data have
         return render_part(pixels, (0, 0), 1, plan_of(size), out)
     # Reduced pixels are counted from the stored corner, so what is mirrored begins within one.
