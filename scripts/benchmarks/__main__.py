@@ -19,7 +19,14 @@ import workers
 from fastdata.cli import terminal
 from fastdata.cli.measure import cores, machine, versions
 
-_FIGURES = {"convert": conversion, "start": starting, "read": reading, "open": opening, "load": load, "workers": workers}
+_FIGURES = {
+    "convert": conversion,
+    "start": starting,
+    "read": reading,
+    "open": opening,
+    "load": load,
+    "workers": workers,
+}
 
 
 def _parser() -> argparse.ArgumentParser:

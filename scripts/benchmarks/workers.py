@@ -43,6 +43,7 @@ def main(path, method, workers, epochs):
                 break
         pids = [child.pid for child in multiprocessing.active_children()]
         added.append((sum(map(pss, ["self", *pids])) - before) / workers)
+        del batches  # an iterator that is still alive would keep its workers, and the next get others
         batches = iter(loader)
     del batches
     begin = time.perf_counter()
