@@ -1,0 +1,49 @@
+"""The JPEG decoders: simplejpeg, where it is installed, gives OpenCV's very pixels."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastdata.codec import jpeg
+from fastdata.codec.opencv import imdecode
+from tests import images
+from tests.test_cropindex import made
+
+
+@pytest.mark.parametrize("name", [name for name in images.odd_images() if name.endswith("jpg")])
+@pytest.mark.parametrize("scale", [1, 2, 4, 8])
+def test_both_decoders_give_the_same_pixels(name: str, scale: int) -> None:
+    fast = jpeg._simplejpeg()
+    if fast is None:
+        pytest.skip("simplejpeg is not installed")
+    data = images.odd_images()[name][0]
+    other = imdecode(data, jpeg.FLAGS[scale])
+    try:
+        size = Image.open(io.BytesIO(data)).size
+        got = fast(data, scale, size, None)
+    except (ValueError, OSError):
+        return  # it refuses, and OpenCV is asked
+    np.testing.assert_array_equal(got, other)
+
+
+def test_a_decoder_that_needs_no_size_is_used_for_the_smallest_pictures() -> None:
+    data = made(7, 5)
+    for scale in (1, 2, 4, 8):
+        got = jpeg.pixels(data, scale, (7, 5))
+        np.testing.assert_array_equal(got, imdecode(data, jpeg.FLAGS[scale]))
+
+
+def test_scratch_memory_is_used_where_it_is_large_enough() -> None:
+    pytest.importorskip("simplejpeg")
+    data, scratch = made(100, 80), np.zeros(100 * 80 * 3, np.uint8)
+    for scale in (1, 2, 4):
+        got = jpeg.pixels(data, scale, (100, 80), scratch)
+        assert got is not None
+        assert np.shares_memory(got, scratch)
+        np.testing.assert_array_equal(got, imdecode(data, jpeg.FLAGS[scale]))
+    small = jpeg.pixels(data, 1, (100, 80), np.zeros(99, np.uint8))
+    np.testing.assert_array_equal(small, imdecode(data, jpeg.FLAGS[1]))
