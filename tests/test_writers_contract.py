@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 from pathlib import Path
@@ -57,6 +58,30 @@ def test_leaving_by_an_exception_discards(tmp_path: Path, layout: str) -> None:
     assert os.listdir(tmp_path) == []
     with pytest.raises(ValueError, match="closed"):
         writer.write(samples.RECORDS[0])
+
+
+def test_a_writer_that_is_dropped_says_so(tmp_path: Path, layout: str) -> None:
+    writer = create(samples.place(tmp_path, layout), format=chosen(layout))
+    writer.write(samples.RECORDS[0])
+    with pytest.warns(ResourceWarning, match="nothing is written"):  # noqa: PT031
+        del writer
+        gc.collect()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_that_leaves_the_block_changes_nothing(tmp_path: Path, layout: str) -> None:
+    path = samples.place(tmp_path, layout)
+    with create(path, format=chosen(layout)) as writer:
+        writer.write(samples.RECORDS[0])
+        child = os.fork()
+        if child == 0:
+            writer.discard()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        writer.write(samples.RECORDS[1])
+    assert samples.read(path) == samples.expected(samples.RECORDS[:2])
 
 
 def test_an_existing_destination_is_refused_untouched(tmp_path: Path, layout: str) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -101,6 +102,7 @@ class Writer:
         self._staging, self._sink, self._manifest = staging, sink, manifest
         self._builder = IndexBuilder()
         self._open = True
+        self._process = os.getpid()
         self.bytes_out = 0
 
     def write(self, record: Record) -> None:
@@ -153,6 +155,8 @@ class Writer:
         self._let_go()
 
     def _let_go(self) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child that leaves the block: what is built is its parent's
         try:
             with contextlib.suppress(OSError):  # closing flushes, and a full disk fails once more
                 self._sink.abort()
@@ -181,6 +185,16 @@ class Writer:
         if kind is None:
             self.close()
         else:
+            self.discard()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            warnings.warn(
+                f"a writer of {self._staging.target!r} was dropped without close(): nothing is written; use `with`",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
             self.discard()
 
 
