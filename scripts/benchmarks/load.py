@@ -14,9 +14,10 @@ from typing import Any
 
 import load_chart
 import load_process
+import load_report
 import pictures
 from load_data import DataSets
-from load_sides import OWN, RATIOS, SIZES, TASKS, Side, chosen
+from load_sides import OWN, SIZES, TASKS, Side, chosen
 
 from fastdata.cli.measure import Spread
 
@@ -44,26 +45,33 @@ def take(options: argparse.Namespace, scratch: str) -> dict[str, Any]:
         options.work or scratch, pictures.folder(options.photos, options.drawn, scratch), options.size,
         options.samples, options.workers,
     )  # fmt: skip
-    rates: dict[str, list[float]] = {}
+    epochs: dict[str, list[load_process.Epoch]] = {}
     with contextlib.ExitStack() as stack:
         sides, missing = _started(options, data, stack)
         for repeat in range(options.repeats + 1):
             for name in _order(list(sides), repeat):
                 try:
-                    rate = sides[name].epoch(repeat, data.count)
+                    epoch = sides[name].epoch(repeat, data.count)
                 except load_process.SideError as error:
                     missing[name] = str(error)
                     del sides[name]
                     continue
                 if repeat:  # the first epoch compiles, starts workers and fills the page cache
-                    rates.setdefault(name, []).append(rate)
+                    epochs.setdefault(name, []).append(epoch)
         facts = {name: side.facts for name, side in sides.items()}
-    rates = {side.name: rates[side.name] for side in chosen(options.task, options.size, options.only)
-             if side.name in facts}  # fmt: skip
     if options.plot:
         title = f"{options.task}, {options.size}, {options.workers} workers: images/s"
-        load_chart.draw(options.plot, title, {name: Spread.of(each) for name, each in rates.items()})
-    return _result(options, data, rates, facts, missing)
+        spreads = {name: Spread.of([epoch.rate for epoch in epochs[name]]) for name in facts}
+        load_chart.draw(options.plot, title, spreads)
+    return load_report.told(_settings(options, data), {name: epochs[name] for name in facts}, facts, missing)
+
+
+def _settings(options: argparse.Namespace, data: DataSets) -> dict[str, Any]:
+    settings = {name: getattr(options, name) for name in ("task", "size", "workers", "batch_size", "repeats")}
+    settings |= {"samples": data.count, "photos": "given" if options.photos else "drawn", "laid": f"{data.times} times"}
+    if data.count < _ENOUGH:
+        settings["remark"] = f"epochs of fewer than {_ENOUGH:,} samples prove nothing but that it runs"
+    return settings
 
 
 def _started(
@@ -111,44 +119,3 @@ def _order(names: list[str], repeat: int) -> Iterator[str]:
     start = repeat * 5 % max(len(names), 1)
     turned = names[start:] + names[:start]
     return iter(turned if repeat % 2 else turned[::-1])
-
-
-def _result(
-    options: argparse.Namespace, data: DataSets, rates: dict[str, list[float]], facts: dict[str, Any],
-    missing: dict[str, str],
-) -> dict[str, Any]:  # fmt: skip
-    ratios = {
-        f"{one} / {other}": Spread.of([a / b for a, b in zip(rates[one], rates[other], strict=True)])
-        for one, other in RATIOS if one in rates and other in rates
-    }  # fmt: skip
-    told = {
-        "task": options.task, "size": options.size, "samples": data.count, "workers": options.workers,
-        "batch_size": options.batch_size, "repeats": options.repeats,
-        "photos": "given" if options.photos else "drawn", "laid": f"{data.times} times",
-    }  # fmt: skip
-    if data.count < _ENOUGH:
-        told["remark"] = f"epochs of fewer than {_ENOUGH:,} samples prove nothing but that it runs"
-    spreads = {name: Spread.of(each) for name, each in rates.items()}
-    return {
-        "figure": "loading",
-        "settings": told,
-        "cache": "warm: every side has made one epoch before the first that counts",
-        "rates": rates,
-        "sides": facts,
-        "ratios": {name: spread.facts() for name, spread in ratios.items()},
-        "not_measured": missing,
-        "columns": ["images/s", "median", "lowest", "highest"],
-        "rows": [[name, *_numbers(spread, ",.0f")] for name, spread in spreads.items()],
-        "more": [
-            {"columns": ["ratio", "median", "lowest", "highest"],
-             "rows": [[name, *_numbers(spread, ".2f")] for name, spread in ratios.items()]},
-            {"columns": ["side", "in its environment"],
-             "rows": [[name, ", ".join(f"{k} {v}" for k, v in fact.items())] for name, fact in facts.items()]},
-            {"columns": ["not measured", "why"],
-             "rows": [[name, why.strip().splitlines()[-1]] for name, why in missing.items()]},
-        ],
-    }  # fmt: skip
-
-
-def _numbers(spread: Spread, form: str) -> list[str]:
-    return [format(value, form) for value in (spread.median, spread.low, spread.high)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import threading
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from load_sides import Side
 
@@ -22,6 +23,13 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 
 class SideError(Exception):
     """A side cannot be measured; the message says why, its last line in short."""
+
+
+class Epoch(NamedTuple):
+    """Images per second, and seconds of processor time for an image in all processes of the side (0: not known)."""
+
+    rate: float
+    processor: float
 
 
 class Process:
@@ -44,12 +52,15 @@ class Process:
         """Tell it what it is to measure."""
         self.facts = self._ask({"do": "prepare", **job})["facts"]
 
-    def epoch(self, number: int, count: int) -> float:
-        """Images per second of one epoch, which must have `count` samples (or a whole last batch)."""
+    def epoch(self, number: int, count: int) -> Epoch:
+        """One epoch, which must have `count` samples (or a whole last batch)."""
+        before = _processor_seconds(self._child.pid)
         answer = self._ask({"do": "epoch", "number": number})
-        if answer["samples"] < count:
-            raise SideError(f"its epoch had {answer['samples']} samples of {count}")
-        return float(answer["samples"] / answer["seconds"])
+        samples = answer["samples"]
+        if samples < count:
+            raise SideError(f"its epoch had {samples} samples of {count}")
+        used = _processor_seconds(self._child.pid) - before
+        return Epoch(samples / answer["seconds"], used / samples)
 
     def __enter__(self) -> Process:
         return self
@@ -93,3 +104,23 @@ def _environment(own: bool) -> dict[str, str]:
     """One thread a library; only fastdata's own environment sees its packages."""
     kept = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
     return kept | _ONE_THREAD
+
+
+def _processor_seconds(root: int) -> float:
+    """What a process, those below it, and those of them that have ended, have used; 0 where /proc does not tell."""
+    try:
+        ids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        ticks = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return 0.0
+    parents, used = {}, {}
+    for one in ids:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            with open(f"/proc/{one}/stat", encoding="utf-8", errors="replace") as file:
+                # Behind the name in brackets: state, parent, ...; user, system, and both of ended children.
+                fields = file.read().rpartition(")")[2].split()
+            parents[one], used[one] = int(fields[1]), sum(map(int, fields[11:15]))
+    family = {root}
+    while more := {one for one, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used.get(one, 0) for one in family) / ticks

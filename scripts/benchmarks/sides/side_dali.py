@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali import fn, math, pipeline_def, types
 from protocol import pictures_below, serve, versions
 
 # Batches under way besides the one in use: DALI's default.
@@ -26,10 +26,11 @@ def pictures(job: dict[str, Any]) -> Any:
         )
         images = fn.resize(images, resize_x=224, resize_y=224, **linear)
         return fn.flip(images, horizontal=fn.random.coin_flip()), labels
-    if job["size"] == "256":  # the shorter side has the right length already
-        return fn.decoders.image_crop(data, output_type=types.RGB, crop=(224, 224)), labels
-    images = fn.resize(fn.decoders.image(data, output_type=types.RGB), resize_shorter=256, **linear)
-    return fn.crop(images, crop=(224, 224)), labels
+    height, width = (fn.peek_image_shape(data, dtype=types.INT32)[axis] for axis in (0, 1))
+    side = math.min(height, width) * 224 // 256  # then only the middle is decoded
+    corner = fn.stack((height - side) // 2, (width - side) // 2)
+    images = fn.decoders.image_slice(data, corner, fn.stack(side, side), output_type=types.RGB, axis_names="HW")
+    return fn.resize(images, resize_x=224, resize_y=224, **linear), labels
 
 
 def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
