@@ -38,6 +38,7 @@ Box = tuple[int, int, int, int]
 
 IDENTIFIER = b"FDCROP\0"
 VERSION = 1
+_USUAL_HEADER = 1500  # bytes; those with EXIF or ICC are longer, differ from each other, and would fill memory
 _HEAD = struct.Struct("<7sBII")  # identifier, version, scan, crc
 _SEGMENT_AT = 6  # behind SOI, the marker and the length
 # A segment holds 65,533 bytes behind its length, so this many lengths; `restart_interval` keeps below it.
@@ -84,13 +85,16 @@ class Header:
     plain: bool
 
 
-@lru_cache(maxsize=4096)  # pictures of equal size and quality share their header; 4,096 of them take some 3 MB
 def parse_header(segments: bytes) -> Header | None:
     """Read the segments between SOI (or the index) and the entropy-coded data; None where they cannot be cut.
 
     Cuttable are baseline and extended sequential Huffman JPEGs of 8 bits in one scan, whose restart interval divides
     the MCU row or is whole rows.
     """
+    return _remembered(segments) if len(segments) <= _USUAL_HEADER else _parsed(segments)
+
+
+def _parsed(segments: bytes) -> Header | None:
     place, kept, size_at, interval, frame, turn = 0, [b"\xff\xd8"], 0, 0, b"", 0
     while place + 4 <= len(segments):
         if segments[place] != 0xFF:
@@ -119,6 +123,10 @@ def parse_header(segments: bytes) -> Header | None:
             whole = end == len(segments) and frame and interval and len(body) == 4 + 2 * body[0] and body[0] == frame[5]
             return _grid(frame, interval, b"".join(kept), size_at, turn) if whole else None
     return None
+
+
+# Pictures of equal size and quality share their header; each entry takes some 2 kB.
+_remembered = lru_cache(maxsize=2048)(_parsed)
 
 
 def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> Header | None:
