@@ -27,6 +27,8 @@ IMAGE_FIELDS = frozenset((
 ))  # fmt: skip
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-/ ,;=+@()[]{}!#$&^~'")
+# Keys that need no escapes: plain parts between single slashes, no leading `__`.
+_SIMPLE = re.compile(rb"(?!__)(?:[A-Za-z0-9_\- ,;=+@()\[\]{}!#$&^~']+(?:/(?!\Z)|\Z))+")
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 # Fields that start with `__` (`__key__`, `__url__`) are webdataset's own.
 _FIELD = re.compile(r"(?!__)[a-z0-9_-]+(\.[a-z0-9_-]+)*")
@@ -107,6 +109,8 @@ def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
 
 
 def _escape(raw: bytes) -> bytes:
+    if _SIMPLE.fullmatch(raw):  # 0.5 us instead of 10, for nearly every name there is
+        return raw
     out = bytearray()
     for char in raw.decode("utf-8", "surrogateescape"):
         blob = char.encode("utf-8", "surrogateescape")

@@ -225,7 +225,10 @@ class PackedReader:
             except (FormatError, OSError) as error:
                 yield self.keys[row], str(error)
         if whole and self._packed.check_rest is not None:
-            yield from self._packed.check_rest(self._packed, rows)
+            try:
+                yield from self._packed.check_rest(self._packed, rows)
+            except (FormatError, OSError) as error:
+                yield self.path, str(error)
 
     def _verify_row(self, row: int, checked: bool) -> Iterator[tuple[str, str]]:
         checksums = self._packed.columns["crc"]
