@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.converters.gate import open_gate
-from fastdata.converters.options import DEFAULT_MAX_PIXELS, ConvertOptions, RecodeOptions, parse_color, parse_size
+from fastdata.converters.options import ConvertOptions, RecodeOptions, parse_color, parse_size
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, check_place, write_report
 from fastdata.cpus import available_cpus
@@ -44,7 +45,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     encode: str = "jpeg",
     quality: int = 90,
     alpha: str = "white",
-    max_pixels: int = DEFAULT_MAX_PIXELS,
+    max_pixels: int = MAX_PIXELS,
     keep_damaged: bool = False,
     class_order: str = "plain",
     shuffle: bool = False,

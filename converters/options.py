@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fastdata.codec.info import LONGEST_SIDES, MAX_PIXELS
 from fastdata.converters.geometry import RESIZE_MODES
 from fastdata.errors import OptionError
 
@@ -20,11 +21,6 @@ ENCODINGS: dict[str, str | None] = {
 }  # fmt: skip
 ALPHA_RULES = ("white", "black", "drop")
 CLASS_ORDERS = ("plain", "natural")
-# JPEG stores sides in 16 bits; libjpeg stops a little earlier, and no canvas is wanted beyond it.
-MAX_SIDE = 65_500
-# Pillow's own limit for refusing decompression bombs (twice its warning limit): the same as in fastdata.codec.decode,
-# repeated here because that module needs OpenCV and the parent process does not.
-DEFAULT_MAX_PIXELS = 178_956_970
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
@@ -42,12 +38,12 @@ class RecodeOptions:
     encode: str = "jpeg"
     quality: int = 90
     alpha: str = "white"
-    max_pixels: int = DEFAULT_MAX_PIXELS
+    max_pixels: int = MAX_PIXELS
     keep_damaged: bool = False
 
     def __post_init__(self) -> None:
         if self.resize is not None:
-            _check_int("resize", self.resize, 1, MAX_SIDE)
+            _check_int("resize", self.resize, 1, LONGEST_SIDES["jpg"])
         _check_choice("resize_mode", self.resize_mode, RESIZE_MODES)
         _check_flag("upscale", self.upscale)
         _check_color(self.pad_color)
@@ -102,7 +98,7 @@ def parse_size(value: int | str, name: str = "shard_size") -> int:
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
         if match is None or match[2].lower() not in _UNITS:
-            raise OptionError(f'{name} must be a size such as "256MB", "1GB" or "64MiB", not {value!r}')
+            raise OptionError(f'{_spelled(name)} must be a size such as "256MB", "1GB" or "64MiB", not {value!r}')
         value = int(float(match[1]) * _UNITS[match[2].lower()])
     _check_int(name, value, 1, None)
     return value
@@ -118,28 +114,39 @@ def parse_color(value: Sequence[int] | str, name: str = "pad_color") -> tuple[in
     try:
         red, green, blue = (int(part) for part in parts)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"{name} must be three numbers from 0 to 255 (red,green,blue), not {value!r}") from error
+        raise OptionError(
+            f"{_spelled(name)} must be three numbers from 0 to 255 (red,green,blue), not {value!r}"
+        ) from error
     _check_color((red, green, blue), name)
     return red, green, blue
 
 
+def _spelled(name: str) -> str:
+    """A parameter's name, and the option's where that is spelled in another way.
+
+    >>> _spelled("quality"), _spelled("resize_mode")
+    ('quality', 'resize_mode (--resize-mode)')
+    """
+    return f"{name} (--{name.replace('_', '-')})" if "_" in name else name
+
+
 def _check_color(value: Sequence[int], name: str = "pad_color") -> None:
     if len(value) != 3 or not all(0 <= part <= 255 for part in value):
-        raise OptionError(f"{name} must be three numbers from 0 to 255 (red,green,blue), not {value!r}")
+        raise OptionError(f"{_spelled(name)} must be three numbers from 0 to 255 (red,green,blue), not {value!r}")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise OptionError(f"{name} must be one of {', '.join(choices)}; not {value!r}")
+        raise OptionError(f"{_spelled(name)} must be one of {', '.join(choices)}; not {value!r}")
 
 
 def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise OptionError(f"{name} must be True or False, not {value!r}")
+        raise OptionError(f"{_spelled(name)} must be True or False, not {value!r}")
 
 
 def _check_int(name: str, value: object, low: int, high: int | None) -> None:
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
     if not fits:
         wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r}")
+        raise OptionError(f"{_spelled(name)} must be a whole number {wanted}, not {value!r}")

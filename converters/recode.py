@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.info import LONGEST_SIDES
 from fastdata.converters.gate import Tokens, passing
 from fastdata.converters.geometry import ResizePlan, plan_resize, reduced_region, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
@@ -33,8 +34,6 @@ RGB = NDArray[np.uint8]
 # What `keep` writes in its own format where the picture must change; everything else becomes png, which loses nothing.
 _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
-# The longest side that the format can state.
-_LONGEST = {"jpg": 65_500, "webp": 16_383}
 # No picture within max_pixels needs more than this for a pixel (four channels of 16 bits), and headers need little: a
 # longer file is refused before it is read.
 _MOST_BYTES_PER_PIXEL = 8
@@ -196,8 +195,8 @@ def _resized(rgb: RGB, width: int, height: int, region: Region | None) -> tuple[
 
 def _check_side(rgb: RGB, field: str) -> None:
     side = max(rgb.shape[:2])
-    if side > _LONGEST.get(field, side):
+    if side > LONGEST_SIDES.get(field, side):
         raise TooLargeError(
-            f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {_LONGEST[field]:,}; "
+            f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {LONGEST_SIDES[field]:,}; "
             "use --resize or --encode png"
         )

@@ -105,6 +105,7 @@ def test_wrong_values_are_named_with_what_would_do(
     code, out, err = run("convert", photo_folder, target, option, value)
     assert (code, out) == (2, "")
     assert value.split(",")[-1] in err
+    assert option.removeprefix("--") in err
     assert would_do in err
     assert sorted(os.listdir(tmp_path)) == before
 

@@ -134,6 +134,7 @@ def test_verify_accepts_what_was_kept_on_purpose(photo_folder: Path, tmp_path: P
     target = tmp_path / "out.lmdb"
     assert run("convert", photo_folder, target, "--quiet", "--encode", "keep", "--keep-damaged")[:2] == (0, "")
     assert run("verify", target, "--quiet")[0] == 0
+    assert run("bench", target, "--repeats", "1")[0] == 0
 
 
 def test_bench_tells_figures_with_their_circumstances(photo_folder: Path, tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def test_bench_cold(photo_folder: Path, tmp_path: Path) -> None:
 
 def test_bench_with_the_ram_cache(photo_folder: Path, tmp_path: Path) -> None:
     packed = pack(photo_folder, tmp_path / "packed.lmdb")
-    code, out, _err = run("bench", packed, "--repeats", "1", "--cache", "ram", "--json")
+    code, out, err = run("bench", packed, "--repeats", "1", "--cache", "ram", "--json")
     assert code == 0
     assert strict(out)["cache_fill_seconds"] > 0
+    assert err.count("cache: ") == 1  # filled once, for all figures

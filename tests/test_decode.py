@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fastdata.codec.blend import BACKGROUNDS, Alpha
-from fastdata.codec.decode import decode
+from fastdata.codec.decode import MAX_PIXELS, Rules, decode
 from fastdata.codec.sniff import probe
 from fastdata.errors import CutError, DecodeError, OptionError, UnsupportedError
 from tests import images, likeness
@@ -242,3 +242,10 @@ def test_arrays_as_numpy_saves_them() -> None:
 def test_no_pickle_is_ever_loaded() -> None:
     with pytest.raises(DecodeError):
         decode(images.npy(np.array([{"a": 1}], object)))
+
+
+def test_rules_come_from_a_manifests_options_which_may_hold_anything() -> None:
+    made = {"alpha": "drop", "max_pixels": 100, "keep_damaged": True, "resize": 256}
+    assert Rules.of(made) == Rules("drop", 100, True)
+    for options in ({}, {"alpha": 0.5, "max_pixels": "many", "keep_damaged": "yes"}, {"alpha": [], "max_pixels": True}):
+        assert Rules.of(options) == Rules("white", MAX_PIXELS, False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fastdata.codec import engines, jpeg
-from fastdata.codec.decode import decode
+from fastdata.codec.decode import Rules, decode
 from fastdata.codec.encode import encode
 from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
 from fastdata.transforms import (
@@ -31,7 +31,7 @@ from fastdata.transforms import (
     ResizeShorter,
 )
 from fastdata.transforms import engines as choice
-from fastdata.transforms.render import Rules, raw_view, render, render_array
+from fastdata.transforms.render import raw_view, render, render_array
 from tests import images
 from tests.test_cropindex import made, without_index
 

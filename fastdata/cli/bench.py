@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +21,12 @@ import typer
 from fastdata.cli.arguments import DataSet, positive
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from fastdata.cli.measure import Spread
     from fastdata.formats.base import Reader
+
+    Opened = Callable[[], AbstractContextManager[Reader]]
 
 # Decoding a photo costs about 300 times as much as reading it, so that fewer give as steady a figure.
 _DECODED = 500
@@ -81,19 +85,15 @@ def command(
 
 def measure(plan: Plan) -> dict[str, Any]:
     """Take all figures of a plan; what `--json` prints."""
-    from fastdata.cli.measure import machine, one_opencv_thread, versions
+    from fastdata.cli.measure import machine, versions
 
     figures = _Figures()
     with _opened(plan, figures) as reader:
         facts = _about(reader, plan)
-    if facts["count"]:
-        order = random.Random(0).sample(range(facts["count"]), min(plan.samples, facts["count"]))
-        straight = range(len(order))
-        _take(plan, figures, "read, random order", order, _read)
-        _take(plan, figures, "read, in sequence", straight, _read)
-        with one_opencv_thread(), ThreadPoolExecutor(plan.workers) as pool:
-            decode = partial(_decode, pool, plan.workers)
-            _take(plan, figures, "decode", order[:_DECODED], decode)
+        if not plan.cold:
+            _take_all(plan, figures, facts["count"], lambda: contextlib.nullcontext(reader))
+    if plan.cold:  # each repeat opens the data set for itself: pages that are mapped here would stay in memory
+        _take_all(plan, figures, facts["count"], lambda: _opened(plan, figures))
     return {
         **facts,
         "cache_fill_seconds": figures.fill_seconds,
@@ -146,9 +146,23 @@ def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
             yield cached
 
 
-def _take(
-    plan: Plan, figures: _Figures, what: str, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]
-) -> None:
+def _take_all(plan: Plan, figures: _Figures, count: int, opened: Opened) -> None:
+    """Take every figure of a data set of `count` records, which `opened` gives."""
+    from fastdata.cli.measure import one_opencv_thread
+
+    if not count:
+        return
+    order = random.Random(0).sample(range(count), min(plan.samples, count))
+    with one_opencv_thread(), ThreadPoolExecutor(plan.workers) as pool:
+        for what, rows, run in (
+            ("read, random order", order, _read),
+            ("read, in sequence", range(len(order)), _read),
+            ("decode", order[:_DECODED], partial(_decode, pool, plan.workers)),
+        ):
+            figures.spreads[what], figures.counts[what] = _spread(plan, opened, rows, run), len(rows)
+
+
+def _spread(plan: Plan, opened: Opened, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]) -> Spread:
     """Time `run` over these rows as often as planned."""
     from fastdata.cli.measure import Spread, drop_cached_pages
     from fastdata.errors import OptionError
@@ -158,13 +172,13 @@ def _take(
         for _ in range(plan.repeats):
             if not drop_cached_pages(_files(plan.path)):
                 raise OptionError("--cold: this system cannot drop files from its page cache; measure without it")
-            with _opened(plan, figures) as reader:
+            with opened() as reader:
                 values.append(_timed(reader, rows, run))
     else:
-        with _opened(plan, figures) as reader:
+        with opened() as reader:
             run(reader, rows)  # the warm-up
             values = [_timed(reader, rows, run) for _ in range(plan.repeats)]
-    figures.spreads[what], figures.counts[what] = Spread.of(values), len(rows)
+    return Spread.of(values)
 
 
 def _timed(reader: Reader, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]) -> float:
@@ -188,14 +202,14 @@ def _decode(pool: ThreadPoolExecutor, workers: int, reader: Reader, rows: Sequen
 
 
 def _decode_rows(reader: Reader, rows: Sequence[int]) -> None:
-    from fastdata.codec.decode import decode
+    from fastdata.codec.decode import Rules, decode
     from fastdata.errors import DecodeError
 
-    keep_damaged = reader.manifest.options.get("keep_damaged") is True
+    rules = asdict(Rules.of(reader.manifest.options))
     for row in rows:
         _, blob = reader.image(row)
         try:
-            decode(blob, keep_damaged=keep_damaged)
+            decode(blob, **rules)
         except DecodeError as error:
             raise DecodeError(f"{reader.path}: record {reader.keys[row]!r}: {error}; see `fastdata verify`") from error
 

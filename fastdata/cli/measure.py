@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from fastdata.cpus import available_cpus
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -31,18 +33,11 @@ class Spread:
         return asdict(self)
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def machine() -> dict[str, object]:
     """The machine that a figure belongs to. No name and no user: figures get published."""
     return {
         "cpu": _cpu(),
-        "cores": cores(),
+        "cores": available_cpus(),
         "memory_bytes": _memory(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }

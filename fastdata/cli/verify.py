@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,13 +40,13 @@ def command(
     """
     from fastdata import formats
     from fastdata.cli import FAILED
-    from fastdata.cli.measure import cores
     from fastdata.cli.terminal import say_json
+    from fastdata.cpus import available_cpus
 
     begin = time.perf_counter()
     with formats.open(path) as reader:
         listing = _Listing(silent=as_json)
-        for name, problem in problems(reader, workers or cores(), quiet or as_json):
+        for name, problem in problems(reader, workers or available_cpus(), quiet or as_json):
             listing.add(name, problem)
         facts = {"path": reader.path, "count": len(reader), "damaged": len(listing.names), "problems": listing.found}
     seconds = time.perf_counter() - begin
@@ -60,10 +61,12 @@ def command(
 def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, str]]:
     """All problems as (key or file, what is wrong): first checksums and index, then what cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
+    from fastdata.codec.decode import Rules
     from fastdata.progress import progress
 
     yield from reader.verify()
-    check = partial(_check, reader, _decoding(reader))
+    # By the conversion's own rules: what it let in on purpose is no damage.
+    check = partial(_check, reader, asdict(Rules.of(reader.manifest.options)))
     with (
         progress(len(reader), "verify", "records", quiet=quiet) as bar,
         one_opencv_thread(),
@@ -87,15 +90,6 @@ def _take(waiting: deque[tuple[int, Future[list[tuple[str, str]]]]], bar: Any) -
     found = future.result()
     bar.advance(count)
     return found
-
-
-def _decoding(reader: Reader) -> dict[str, Any]:
-    """The conversion's own limits: what it let in on purpose is no damage."""
-    options = reader.manifest.options
-    chosen: dict[str, Any] = {"keep_damaged": options.get("keep_damaged") is True}
-    if isinstance(options.get("max_pixels"), int):
-        chosen["max_pixels"] = options["max_pixels"]
-    return chosen
 
 
 def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[tuple[str, str]]:

@@ -18,7 +18,9 @@ libtiff themselves write to descriptor 2 about damaged data; whoever wants that 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import cv2
 import numpy as np
@@ -28,6 +30,7 @@ from fastdata.codec import fallback, jpeg
 from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, eight_bits, three
 from fastdata.codec.headers import png
 from fastdata.codec.headers.simple import npy_layout
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.codec.sniff import probe
 from fastdata.codec.turn import upright
@@ -36,14 +39,30 @@ from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
 if TYPE_CHECKING:
     from fastdata.codec.info import Data, ImageInfo
 
-__all__ = ["MAX_PIXELS", "Alpha", "decode"]
-
-# Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
-MAX_PIXELS = 178_956_970
+__all__ = ["MAX_PIXELS", "Alpha", "Rules", "decode"]
 
 # OpenCV's own limits, fixed when it is imported: beyond them it raises.
 _OPENCV_SIDE, _OPENCV_PIXELS = 1 << 20, 1 << 30
 _NETPBM = frozenset({"ppm", "pgm", "pbm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What `decode` is told about every picture of a data set."""
+
+    alpha: Alpha = "white"
+    max_pixels: int = MAX_PIXELS
+    keep_damaged: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Rules:
+        """The rules that a data set was converted by, from its manifest's options; these may hold anything else too."""
+        alpha, most = options.get("alpha"), options.get("max_pixels")
+        return cls(
+            cast("Alpha", alpha) if alpha in get_args(Alpha) else "white",
+            most if type(most) is int and most > 0 else MAX_PIXELS,
+            options.get("keep_damaged") is True,
+        )
 
 
 def decode(

@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec import cropindex
+from fastdata.codec.info import LONGEST_SIDES
 from fastdata.codec.quiet import silence
 from fastdata.errors import OptionError
 
 Encoding = Literal["jpg", "png", "webp", "bmp", "npy"]
 """The kinds that are written here, named as their record fields are."""
-
-# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits.
-_SIDES = {"jpg": 65500, "webp": 16383}
 
 
 def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optimize: bool = False) -> bytes:
@@ -75,7 +73,7 @@ def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
         raise OptionError(f"format must be one of {list(get_args(Encoding))}, not {format!r}")
     if not 1 <= quality <= 100:
         raise OptionError(f"quality must be 1 to 100, not {quality!r}")
-    most = _SIDES.get(format)
+    most = LONGEST_SIDES.get(format)
     if most is not None and max(rgb.shape[:2]) > most:
         size = f"{rgb.shape[1]} x {rgb.shape[0]}"
         raise OptionError(f"{format!r} holds {most} pixels a side at most, not {size}; resize it or use 'png'")

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 Data = bytes | bytearray | memoryview
 """What every function of the codec takes: contiguous bytes, read and never changed."""
 
+# Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
+MAX_PIXELS = 178_956_970
+
+# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits.
+LONGEST_SIDES = {"jpg": 65_500, "webp": 16_383}
+
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:

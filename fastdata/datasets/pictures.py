@@ -15,10 +15,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.decode import Rules
 from fastdata.errors import DecodeError
 from fastdata.formats.base import Reader
 from fastdata.transforms.plan import Plan, Size
-from fastdata.transforms.render import Rules, render
+from fastdata.transforms.render import render
 from fastdata.world import worker_place
 
 

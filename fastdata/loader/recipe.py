@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.decode import MAX_PIXELS
+from fastdata.codec.decode import Rules
 from fastdata.errors import FastdataError
 from fastdata.formats import Reader
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
 from fastdata.transforms.callables import PictureCall
 from fastdata.transforms.pipeline import Pipeline
-from fastdata.transforms.render import Rules
 
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
@@ -69,7 +68,7 @@ class Maker:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._rules = rules_of(recipe.reader)
+        self._rules = Rules.of(recipe.reader.manifest.options)
 
     def fill(
         self, epoch: int, indices: NDArray[np.int64], batch: NDArray[Any], layout: Layout, rows: Sequence[int]
@@ -125,16 +124,6 @@ class Maker:
         kind = type(error) if isinstance(error, FastdataError) else RuntimeError
         reason = str(error) if isinstance(error, FastdataError) else f"{type(error).__name__}: {error}"
         return Failure(row, self._recipe.reader.keys[index], reason, traceback.format_exc(), kind)
-
-
-def rules_of(reader: Reader) -> Rules:
-    """How a data set's pictures are decoded: as it was told when it was made."""
-    options = reader.manifest.options
-    return Rules(
-        alpha=options.get("alpha", "white"),
-        max_pixels=int(options.get("max_pixels") or MAX_PIXELS),
-        keep_damaged=bool(options.get("keep_damaged", False)),
-    )
 
 
 def seed_generators(seed: int, callables: Sequence[PictureCall]) -> None:

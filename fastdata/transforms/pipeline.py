@@ -20,8 +20,8 @@ from fastdata.transforms.geometry import Geometric
 from fastdata.transforms.plan import Plan, Size
 
 if TYPE_CHECKING:
+    from fastdata.codec.decode import Rules
     from fastdata.codec.info import Data
-    from fastdata.transforms.render import Rules
 
 # The stream of numbers that plans draw from; the order of an epoch takes lower ones.
 STREAM = 16
@@ -88,7 +88,8 @@ class Pipeline:
         rules: Rules | None = None,
     ) -> NDArray[np.uint8]:
         """The planned pixels of an encoded picture; see `fastdata.transforms.render.render`."""
-        from fastdata.transforms.render import Rules, render  # which need OpenCV
+        from fastdata.codec.decode import Rules  # OpenCV is needed from here on
+        from fastdata.transforms.render import render
 
         return render(data, lambda size: self.plan(size, row), out=out, exact=exact, rules=rules or Rules())
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec import jpeg
-from fastdata.codec.blend import Alpha
 from fastdata.codec.cropindex import Cuttable, cut_loaded, load
-from fastdata.codec.decode import MAX_PIXELS, decode
+from fastdata.codec.decode import Rules, decode
 from fastdata.codec.engines import Region
 from fastdata.codec.headers.simple import npy_layout
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.codec.sniff import probe
 from fastdata.errors import OptionError
 from fastdata.transforms.engines import resample, takes_boxes
@@ -40,24 +39,6 @@ _own = threading.local()
 _SCRATCH_BYTES = 3 << 20
 # Orientations that mirror the stored axis which becomes the upright x or y.
 _MIRRORED_X, _MIRRORED_Y = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How pictures are decoded, as `fastdata.codec.decode.decode` takes it."""
-
-    alpha: Alpha = "white"
-    max_pixels: int = MAX_PIXELS
-    keep_damaged: bool = False
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Rules:
-        """The rules that a data set was made with, from its manifest's options."""
-        return cls(
-            options.get("alpha", "white"),
-            int(options.get("max_pixels") or MAX_PIXELS),
-            bool(options.get("keep_damaged", False)),
-        )
 
 
 _RULES = Rules()

@@ -1,4 +1,4 @@
-"""`scripts/bench convert|start|read|open|load|workers`: one figure each, with machine, versions, settings and cache state."""
+"""`scripts/bench convert|start|read|open|load|workers`: one figure each, with machine, versions and cache state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import starting
 import workers
 
 from fastdata.cli import terminal
-from fastdata.cli.measure import cores, machine, versions
+from fastdata.cli.measure import machine, versions
+from fastdata.cpus import available_cpus
 
 _FIGURES = {
     "convert": conversion,
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("convert", "read", "load"):
             command.add_argument("--photos", metavar="DIR", help="a folder of photos (default: 200 drawn ones)")
             command.add_argument("--drawn", type=int, default=200, help="how many to draw without --photos")
-        module.arguments(command, cores())
+        module.arguments(command, available_cpus())
     return parser
 
 
