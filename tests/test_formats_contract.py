@@ -14,7 +14,9 @@ import pytest
 import fastdata
 from fastdata import Record
 from fastdata.errors import FormatError
+from fastdata.formats import files
 from fastdata.formats.base import Reader
+from fastdata.formats.files import stamp_of
 from tests import samples
 
 
@@ -197,6 +199,26 @@ def test_an_open_reader_never_mixes_two_data_sets(tmp_path: Path, layout: str, r
             with pytest.raises((FormatError, FileNotFoundError), match=r"replaced|No such file"):
                 samples.content(reader)
     assert samples.read(path) == samples.expected(second)
+
+
+@pytest.mark.parametrize("layout", ["lmdb", "shards"])
+def test_a_data_set_that_is_replaced_while_it_is_opened(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [Record(f"{i}", {"jpg": samples.payload(i, 700)}) for i in range(40)]
+    path = samples.write(tmp_path, layout, first)
+    calls: list[object] = []
+
+    def swaps(status: os.stat_result) -> object:
+        calls.append(status)
+        if len(calls) == 1:
+            samples.write(tmp_path, layout, first[::-1], overwrite=True)
+        return stamp_of(status)
+
+    monkeypatch.setattr(files, "stamp_of", swaps)
+    with pytest.raises(FormatError, match="replaced while it was opened"):
+        fastdata.open(path)
+    assert samples.read(path) == samples.expected(first[::-1])
 
 
 def test_all_formats_of_the_same_records_have_one_fingerprint(tmp_path: Path) -> None:

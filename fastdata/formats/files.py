@@ -71,6 +71,8 @@ def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
             raise FormatError(f"{path}: a file of this data set cannot be read ({error}); copy it again") from error
         if stamps[-1].length != length:
             raise wrong_length(path, stamps[-1].length, length)
+    if read_manifest(root, manifest.format) != manifest:  # swapped between the manifest and the last of the files
+        raise FormatError(f"{root}: the data set was replaced while it was opened; open it again")
     return files, stamps
 
 
