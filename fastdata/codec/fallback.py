@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fastdata.codec import quiet
 from fastdata.codec.blend import blend, eight_bits, three
 from fastdata.codec.info import Data, ImageInfo
-from fastdata.codec.turn import upright
 from fastdata.errors import DecodeError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -36,15 +35,21 @@ def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool
     Raises:
         DecodeError: Pillow could not; the message is its reason in one line.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as picture:
             # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
             if picture.width * picture.height > info.pixels:
                 raise DecodeError(f"the {info.format.upper()} states two sizes: {picture.size} and {info.upright_size}")
+            if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
+                picture.getexif()[_ORIENTATION] = info.orientation
             picture.load()
             return _rgb(picture, info, background)
+    except UnidentifiedImageError as error:
+        raise DecodeError(
+            f"a {info.format.upper()} of a form that is not read, or damaged; save it anew first"
+        ) from error
     except DecodeError:
         raise
     except Exception as error:
@@ -65,9 +70,6 @@ def _rgb(picture: Image.Image, info: ImageInfo, background: int | None) -> NDArr
         rgb = blend(np.asarray(picture.convert("RGBA")), background)
     else:
         rgb = np.array(picture.convert("RGB"))
-    if info.format == "tif":  # Pillow turns TIFFs while loading, and drops the tag then
-        left = picture.getexif().get(_ORIENTATION, 1)
-        return upright(rgb, left if left in range(1, 9) else 1)
     return rgb
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastdata.codec.sniff import IMAGE_SUFFIXES, sniff
+from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import reopened
 from fastdata.formats.index import IndexBuilder, Rows, checked_row, index_hash
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 SYSTEM_NAMES = frozenset(
     ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information")
 )
-# Enough of a file to tell what it is.
-_HEAD_BYTES = 64
 
 Note = tuple[str, str]  # (path below the root, words)
 
@@ -174,7 +172,7 @@ def _is_image(root: str, path: str) -> str | None:
     """What the ending, or else the first bytes, say of a file; None when neither says image."""
     kind = _suffix_format(path)
     if kind is None:
-        head = read_file(os.path.join(root, path), _HEAD_BYTES)
+        head = read_file(os.path.join(root, path), SNIFF_BYTES)
         kind = sniff(head)
     return None if kind == "npy" else kind  # an array is a picture in our files only
 

@@ -6,6 +6,7 @@ from struct import unpack_from
 
 from fastdata.codec.exif import orientation
 from fastdata.codec.info import Data, ImageInfo
+from fastdata.codec.kinds import UNSUPPORTED
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 _EOI = b"\xff\xd9"
@@ -36,6 +37,8 @@ def read(data: Data) -> ImageInfo:
             return _info(data, at, frame, turn or 1)
         if marker == 0xD9:
             raise DecodeError("the JPEG ends before any picture data")
+        if marker == 0xF7:
+            raise UnsupportedError(UNSUPPORTED["jls"])
         if marker in _FRAMES and at + 10 <= size:
             frame = (marker, *unpack_from(">BHHB", data, at + 4))
         elif marker == 0xE1 and not turn and data[at + 4 : at + 8] == b"Exif":

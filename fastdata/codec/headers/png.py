@@ -25,6 +25,7 @@ def read(data: Data) -> ImageInfo:
     if not 0 < width < 2**31 or not 0 < height < 2**31 or color not in _MODES:
         raise DecodeError(f"the PNG claims {width} x {height} pixels of colour type {color}")
     turn, alpha, animated, at, cut = 1, color >= 4, False, 33, "the PNG's data end before its IEND chunk"
+    colors = color != 3
     while at + 12 <= len(data):
         length, name = unpack_from(">I4s", data, at)
         if at + 12 + length > len(data):
@@ -32,8 +33,11 @@ def read(data: Data) -> ImageInfo:
         if name == b"IEND":
             cut = ""
             break
+        if name == b"IDAT" and not colors:
+            raise DecodeError("the PNG has no palette before its pixels, which are numbers of one")
+        colors = colors or name == b"PLTE"
         if name == b"eXIf":
-            turn = orientation(data, at + 8, at + 8 + length)
+            turn = orientation(data, at + 8, at + 8 + length) or turn
         alpha, animated = alpha or name == b"tRNS", animated or name == b"acTL"
         at += 12 + length
     return ImageInfo("png", width, height, turn, bits, _MODES[color], alpha, animated, True, cut)

@@ -9,11 +9,12 @@ from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 256, 257, 258, 259, 262
-_STRIPS, _TURN, _SAMPLES, _STRIP_BYTES, _TILE_WIDTH, _TILE_HEIGHT = 273, 274, 277, 279, 322, 323
+_STRIPS, _TURN, _SAMPLES, _ROWS, _STRIP_BYTES, _PLANES = 273, 274, 277, 278, 279, 284
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323
 _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG = 324, 325, 330, 338, 339, 50706
 _WANTED = frozenset({
-    _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _TURN, _SAMPLES, _STRIP_BYTES,
-    _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG,
+    _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _TURN, _SAMPLES, _ROWS,
+    _STRIP_BYTES, _PLANES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG,
 })  # fmt: skip
 _TYPES = {1: "B", 3: "H", 4: "I", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}  # others carry nothing wanted here
 _MODES = {0: "gray-inverted", 1: "gray", 2: "rgb", 3: "palette", 5: "cmyk", 6: "ycc", 8: "lab"}
@@ -38,7 +39,8 @@ def read(data: Data) -> ImageInfo:
     tile = _one(tags, _TILE_WIDTH) * _one(tags, _TILE_HEIGHT)
     alpha = any(kind in (1, 2) for kind in tags.get(_EXTRA, ()))
     lossless = _one(tags, _COMPRESSION, 1) not in _JPEG
-    return ImageInfo("tif", width, height, turn, bits, mode, alpha, more, lossless, _cut(data, tags), tile)
+    cut = _cut(data, tags, width, height)
+    return ImageInfo("tif", width, height, turn, bits, mode, alpha, more, lossless, cut, tile)
 
 
 def _one(tags: Tags, tag: int, default: int = 0) -> int:
@@ -52,6 +54,8 @@ def _refuse(tags: Tags, bits: int) -> None:
     if bits > 16 or kinds - {1, 4}:
         what = "floats" if 3 in kinds else "signed integers" if 2 in kinds else "integers"
         raise UnsupportedError(f"a TIFF of {bits}-bit {what} has no fixed white; scale it to 8 or 16 bits first")
+    if bits != 8 and _one(tags, _COMPRESSION, 1) in _JPEG:  # Pillow and OpenCV give noise, or nothing
+        raise UnsupportedError(f"a TIFF of JPEG data of {bits} bits a sample is not read; save it uncompressed first")
     samples = _one(tags, _SAMPLES, 1)
     if samples > 6:
         raise UnsupportedError(f"a TIFF of {samples} channels is no picture in colour; choose three of them first")
@@ -86,9 +90,19 @@ def _values(data: Data, order: str, code: str, number: int, place: tuple[int, st
     return unpack_from(f"{order}{number}{code}", data, start)
 
 
-def _cut(data: Data, tags: Tags) -> str:
+def _cut(data: Data, tags: Tags, width: int, height: int) -> str:
     starts, lengths = tags.get(_TILES) or tags.get(_STRIPS, ()), tags.get(_TILE_BYTES) or tags.get(_STRIP_BYTES, ())
     if not starts:
         raise DecodeError("the TIFF has neither strips nor tiles")
+    if len(starts) < (wanted := _parts(tags, width, height)):
+        return f"the TIFF has {len(starts)} of the {wanted} strips or tiles of {width} x {height} pixels"
     ends = (start + length for start, length in zip(starts, lengths, strict=False)) if lengths else starts
     return "the TIFF's data end before its last strip or tile" if max(ends) > len(data) else ""
+
+
+def _parts(tags: Tags, width: int, height: int) -> int:
+    """How many strips or tiles there must be."""
+    wide, high = (_one(tags, _TILE_WIDTH), _one(tags, _TILE_HEIGHT)) if _TILES in tags else (width, 0)
+    wide, high = wide or width, high or _one(tags, _ROWS) or height
+    planes = _one(tags, _SAMPLES, 1) if _one(tags, _PLANES, 1) == 2 else 1
+    return -(-width // wide) * -(-height // high) * planes

@@ -33,7 +33,7 @@ def read(data: Data) -> ImageInfo:
         elif name == b"VP8L":
             lossless = True
         elif name == b"EXIF":
-            turn = orientation(data, body, min(body + length, size))
+            turn = orientation(data, body, min(body + length, size)) or turn
         at = body + length + (length & 1)
     if not width or not height:
         raise DecodeError("the WebP has no picture in it")
