@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
-# Their presence says that a folder is a data set, whole or not: it may be replaced. Others are a user's own files.
-_DATA_SET_NAMES = (MANIFEST_NAME, INDEX_NAME, "data.mdb")
+# A folder of nothing but these and tars is a data set, whole or not, and may be replaced. Others hold somebody's files.
+_DATA_SET_NAMES = (MANIFEST_NAME, INDEX_NAME, "data.mdb", "lock.mdb")
 
 
 class Staging:
@@ -87,7 +87,7 @@ class Staging:
             )
         if not _is_replaceable(self.target):
             raise OutputExistsError(
-                f"{target!r} is a folder of other files, not a data set; it is untouched. "
+                f"{target!r} is a folder that holds other files than a data set; it is untouched. "
                 "Name another place, or remove it yourself"
             )
 
@@ -219,8 +219,7 @@ def _rename_flagged(first: str, second: str, flag: int) -> bool:
 def _is_replaceable(path: str) -> bool:
     if os.path.islink(path) or not os.path.isdir(path):
         return True
-    names = os.listdir(path)
-    return not names or any(name in _DATA_SET_NAMES or name.endswith(".tar") for name in names)
+    return all(name in _DATA_SET_NAMES or name.endswith(".tar") for name in os.listdir(path))
 
 
 def _remove(path: str) -> None:

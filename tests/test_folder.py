@@ -102,8 +102,10 @@ def test_the_ending_or_the_content_says_image(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.JPEG", "a/2.jfif", "a/3", "a/4.dat", "a/5.txt.png", "a/photo.HEIC")
     fill(tmp_path, "a/empty.jpg", "a/empty.txt", content=b"")
     fill(tmp_path, "a/notes.txt", "a/labels.csv", content=b"text")
+    fill(tmp_path, "a/scan", content=bytes(128) + b"DICM")  # whose signature comes late
     found = scan(str(tmp_path))
-    assert paths(found) == ["a/1.JPEG", "a/2.jfif", "a/3", "a/4.dat", "a/5.txt.png", "a/empty.jpg", "a/photo.HEIC"]
+    wanted = ["a/1.JPEG", "a/2.jfif", "a/3", "a/4.dat", "a/5.txt.png", "a/empty.jpg", "a/photo.HEIC", "a/scan"]
+    assert paths(found) == wanted
     assert found.ignored == [(f"a/{name}", "not an image") for name in ("empty.txt", "labels.csv", "notes.txt")]
     check_counts(tmp_path, found)
 

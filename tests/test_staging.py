@@ -104,12 +104,15 @@ def test_the_warning_as_an_error_loses_nothing(target: Path) -> None:
     assert os.listdir(target.parent) == [target.name]
 
 
-def test_a_folder_of_other_files_is_never_replaced(target: Path) -> None:
+@pytest.mark.parametrize("beside", [None, "manifest.json", "backup.tar"])
+def test_a_folder_of_other_files_is_never_replaced(target: Path, beside: str | None) -> None:
     target.mkdir()
     (target / "holiday.jpg").write_bytes(b"precious")
-    with pytest.raises(OutputExistsError, match="not a data set"):
+    if beside is not None:
+        (target / beside).write_bytes(b"")
+    with pytest.raises(OutputExistsError, match="holds other files than a data set"):
         Staging(str(target), overwrite=True)
-    assert os.listdir(target) == ["holiday.jpg"]
+    assert sorted(os.listdir(target)) == sorted(filter(None, ["holiday.jpg", beside]))
     assert os.listdir(target.parent) == [target.name]
 
 
