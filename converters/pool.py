@@ -23,7 +23,7 @@ from fastdata.errors import ConvertError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Items to a message: 8 share the cost of a message (trials: 8 us a record), and a slow one delays few others.
+# Items to a message: 8 share the cost of a message (8 us a record then), and a slow one delays few others.
 CHUNK = 8
 # Lists of items that a worker may hold: one at work and one waiting, so that it never idles for the parent.
 _AHEAD = 2

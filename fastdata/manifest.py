@@ -47,7 +47,7 @@ class Manifest:
         fingerprint: hash of keys, field names and checksums in order: equal in all formats of the same records; ""
             for data that were not written by us.
         options: the conversion options that made it; empty for `fastdata.create`.
-        files: the data files; empty for a format that is one file and for foreign data.
+        files: the data files; one without a name for a format that is one file; empty for foreign data.
         index_sha256: hash of the index, "" for foreign data.
         version: the layout version.
     """

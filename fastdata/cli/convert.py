@@ -29,7 +29,9 @@ def command(  # as many parameters as the command has options: this signature is
     resize_mode: Annotated[
         str, typer.Option(metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.")
     ] = "shorter",
-    upscale: Annotated[bool, typer.Option("--upscale", help="Also enlarge smaller images (shorter, longer).")] = False,
+    upscale: Annotated[
+        bool, typer.Option("--upscale", help="Also enlarge smaller images (not needed for exact, crop).")
+    ] = False,
     pad_color: Annotated[
         str, typer.Option(metavar="R,G,B", help="Around the picture, with --resize-mode pad.")
     ] = "0,0,0",
