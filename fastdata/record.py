@@ -84,6 +84,11 @@ def parse_label(key: str, blob: bytes | memoryview | None) -> int:
     return int(bytes(blob))
 
 
+def foreign_label(blob: bytes | memoryview) -> int:
+    """The class number in a `cls` field that others wrote; -1 where it is none."""
+    return int(bytes(blob)) if _LABEL.fullmatch(blob) else -1
+
+
 def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
     """The key of a source path relative to the converted folder, `/` between its parts.
 

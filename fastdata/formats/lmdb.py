@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.sniff import sniff
-from fastdata.errors import FormatError, RecordError
+from fastdata.errors import FormatError
 from fastdata.formats.base import Packed, PackedReader
 from fastdata.formats.files import check_files, map_file, read_manifest, stamp_of
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
 from fastdata.manifest import MANIFEST_NAME, Manifest
-from fastdata.record import parse_label
+from fastdata.record import foreign_label
 
 DATA_NAME = "data.mdb"
 
@@ -99,17 +99,10 @@ def _open_foreign(path: str) -> PackedReader:
             places.append((0, offset))
             sizes.append(len(view))
             if name == "cls":
-                label = _foreign_label(key, view)
+                label = foreign_label(view)
         builder.add_scanned(key, "", label, names, places, sizes)
     manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
     return PackedReader(Packed(path, manifest, builder.columns(), [data], [stamp.length], open_lmdb, [stamp]))
-
-
-def _foreign_label(key: str, blob: memoryview) -> int:
-    try:
-        return parse_label(key, blob)
-    except RecordError:
-        return -1
 
 
 def _grouped(data: memoryview, path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]]]:

@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import cast
 
-from fastdata.errors import FormatError, RecordError
+from fastdata.errors import FormatError
 from fastdata.formats.base import Packed, PackedReader, Reader
 from fastdata.formats.concat import ConcatReader, SliceReader
 from fastdata.formats.files import check_files, checked_format, map_file, read_manifest, stamp_of, wrong_length
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, Rows, unpack
 from fastdata.manifest import MANIFEST_NAME, Manifest
-from fastdata.record import parse_label
+from fastdata.record import foreign_label
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -194,7 +194,7 @@ def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
             label = -1
             if "cls" in members:
                 offset, size = members["cls"]
-                label = _foreign_label(key, buffer[offset : offset + size])
+                label = foreign_label(buffer[offset : offset + size])
             places = [(number, offset) for offset, _ in members.values()]
             builder.add_scanned(key, "", label, list(members), places, [size for _, size in members.values()])
     manifest = Manifest("tar", len(builder), tuple(builder.fields))
@@ -205,13 +205,6 @@ def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
 
 def _reopen_foreign(paths: tuple[str, ...], _path: str) -> PackedReader:
     return _open_foreign(paths)
-
-
-def _foreign_label(key: str, blob: memoryview) -> int:
-    try:
-        return parse_label(key, blob)
-    except RecordError:
-        return -1
 
 
 def _samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:

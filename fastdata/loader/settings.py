@@ -81,8 +81,10 @@ def integer(name: str, value: Any, least: int | None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise OptionError(f"{name} must be an integer, not {value!r}") from None
-    if isinstance(value, bool) or (least is not None and number < least):
+        number = None
+    if number is None or isinstance(value, bool):
+        raise OptionError(f"{name} must be an integer, not {value!r}")
+    if least is not None and number < least:
         raise OptionError(f"{name} must be at least {least}, not {value!r}")
     return number
 
