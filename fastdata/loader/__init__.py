@@ -7,7 +7,8 @@
     ring.py        the slots of shared memory, and who holds them
     worker.py      the loop of a worker process
     start.py       processes that start without the user's main module
-    crew.py        the workers of one iteration: processes, threads, or none
+    crew.py        who makes the batches of one iteration: threads, or the caller
+    processes.py   the same in worker processes, into the ring
     iteration.py   one epoch: batches in order, errors, replacements
     loader.py      DataLoader
 

@@ -14,8 +14,9 @@ from fastdata.datasets import ImageDataset
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
-from fastdata.loader.crew import ClerkCrew, Crew, ProcessCrew, SoloCrew, ThreadCrew
+from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew, ThreadCrew
 from fastdata.loader.iteration import Iteration
+from fastdata.loader.processes import ProcessCrew
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
 from fastdata.loader.settings import Settings, checked, integer
