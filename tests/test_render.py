@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -76,6 +76,7 @@ def test_every_path_gives_the_same_pixels(chain: str, width: int, height: int, s
 @pytest.mark.parametrize("chain", CHAINS)
 @settings(max_examples=40)
 @given(width=st.integers(1, 700), height=st.integers(1, 700), seed=st.integers(0, 100))
+@example(width=240, height=320, seed=0)  # at 1/4 nothing is left for "eval" to resize
 def test_a_scale_gives_the_same_pixels_by_index_and_whole(chain: str, width: int, height: int, seed: int) -> None:
     data = made(width, height)
     pipeline = Pipeline(CHAINS[chain])

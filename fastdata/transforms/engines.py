@@ -67,6 +67,9 @@ def resample(
         return engine().shrink(view, size, None, out) if shrinks else _linear(view, size, out)
     if shrinks and engine().regions:
         return _boxed(pixels, region, size, window, out)
+    if window is not None and (right - left, bottom - top) == size:  # a reduced decode has done it
+        x, y, width, height = left + window[0], top + window[1], window[2], window[3]
+        return pixels[y : y + height, x : x + width]
     right, bottom = max(right, left + 1), max(bottom, top + 1)
     whole = resample(pixels, (left, top, right, bottom), size, None, antialias, out if window is None else None)
     if window is None:
