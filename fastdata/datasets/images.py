@@ -97,6 +97,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return len(self.reader)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
+        """`(image, label)`: an H x W x 3 uint8 array and an int, or what the transforms make of them.
+
+        Raises:
+            IndexError: out of range; negative indices count from the end.
+            DecodeError: the picture cannot be decoded; it names data set and key.
+        """
         pipeline, joint = self._taken_apart()
         data = self.reader.image(index)[1]
         numbers = [random.random() for _ in range(pipeline.draws)]

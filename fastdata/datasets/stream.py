@@ -37,7 +37,11 @@ _BUFFER_SIZE = 4096
 
 
 class ImageStream(IterableDataset[Any]):
-    """Pictures and their class numbers, one after the other.
+    """Pictures and their class numbers, one after the other: `(image, label)`, or whole batches with `batch_size`.
+
+    Without a transform an image is an H x W x 3 uint8 array, RGB, upright, contiguous and writable; a label is an int.
+    A batch is `(images, labels)` as torch's `default_collate` stacks them: tensors of what the transform gives, with N
+    in front (N x H x W x 3 uint8 without one), and int64 labels of shape (N,).
 
     Over all ranks and workers each sample comes once an epoch, but for what makes the ranks even. With `batch_size`
     (and `DataLoader(stream, batch_size=None)`) whole batches come, the same ones for any number of workers; without it
@@ -55,9 +59,14 @@ class ImageStream(IterableDataset[Any]):
         rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
         world_size: the number of ranks; given with `rank` or not at all.
 
+    Attributes:
+        reader: the reader, for whatever is not said here.
+
     Raises:
-        FormatError: there is no data set.
-        OptionError: values that cannot be, or that would leave ranks without samples.
+        FormatError: there is no data set. Also, while iterating: a record is damaged.
+        DecodeError: while iterating: a picture cannot be decoded; it names data set and key.
+        OptionError: values that cannot be, or that would leave ranks without samples. Also, while iterating: pictures
+            of different sizes in one batch.
     """
 
     def __init__(

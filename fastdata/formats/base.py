@@ -35,8 +35,17 @@ MAX_MAPS = 128
 class Reader(Protocol):
     """Random access to the records of a data set.
 
-    Safe in threads and under fork, forkserver and spawn; picklable. `reader[i]` copies bytes out; `image(i)` may give
-    a view of mapped memory, which stays right as long as somebody holds it.
+    `len(reader)` is the number of records; `reader[i]` is a `Record` whose fields are copied out as bytes, negative
+    indices count from the end, and an index out of range is an IndexError. Safe in threads and under fork, forkserver
+    and spawn; picklable; a context manager. A record that is damaged raises FormatError, one of a folder OSError.
+
+    Attributes:
+        path: the data set, absolute.
+        manifest: what it says of itself.
+        classes: class names by number; empty where there are none.
+        keys: the key of every record, each made when it is asked for.
+        paths: the source's path of every record, as `keys`; "" where none is known.
+        labels: the class number of every record, an int64 array of shape (N,), read-only; -1 without one.
     """
 
     @property
@@ -53,12 +62,30 @@ class Reader(Protocol):
     def labels(self) -> NDArray[np.int64]: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Record: ...
-    def find(self, key: str) -> int: ...
-    def image(self, index: int) -> tuple[str, bytes | memoryview]: ...
-    def size(self, index: int) -> int: ...
-    def image_size(self, index: int) -> int: ...
-    def verify(self) -> Iterator[tuple[str, str]]: ...
-    def close(self) -> None: ...
+    def find(self, key: str) -> int:
+        """The index of the record with this key; KeyError where there is none."""
+        ...
+
+    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held."""
+        ...
+
+    def size(self, index: int) -> int:
+        """The bytes of all fields together."""
+        ...
+
+    def image_size(self, index: int) -> int:
+        """The bytes of the encoded picture."""
+        ...
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """Check index and checksums against the data; yields (key or file, what is wrong)."""
+        ...
+
+    def close(self) -> None:
+        """Let the files go; views that somebody holds stay right until they are dropped."""
+        ...
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
