@@ -53,3 +53,26 @@ def test_conversion(name: str) -> None:
     assert facts["settings"]["files"] == 6
     assert len(facts["seconds"]["fastdata"]) == len(facts["seconds"]["bare"]) == 1
     assert facts["ratio"]["median"] > 0
+
+
+def test_loading(tmp_path: Path) -> None:
+    chart, work = tmp_path / "chart.png", tmp_path / "work"
+    names = ("fastdata", "fastdata-tar", "floor")
+    small = ["--drawn", "3", "--samples", "6", "--batch-size", "4", "--repeats", "1", "--workers", "2"]
+    facts = bench("load", *small, "--only", ",".join(names), "--plot", str(chart), "--work", str(work))
+    assert not facts["not_measured"]
+    assert [row[0] for row in facts["rows"]] == list(names)
+    assert all(len(rates) == 1 and rates[0] > 0 for rates in facts["rates"].values())
+    assert set(facts["ratios"]) == {"fastdata / floor", "fastdata-tar / fastdata"}
+    assert facts["settings"]["samples"] == 6
+    assert "prove nothing" in facts["settings"]["remark"]
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    kept = {name for folder in work.iterdir() for name in os.listdir(folder)}
+    assert {"records.lmdb", "tar"} <= kept
+
+
+def test_a_peer_that_is_not_there_is_told() -> None:
+    small = ["--task", "raw", "--drawn", "2", "--samples", "4", "--repeats", "1", "--workers", "1"]
+    facts = bench("load", *small, "--only", "ffcv,fastdata-raw")
+    assert facts["not_measured"] == {"ffcv": "needs --peer ffcv=PYTHON"}
+    assert set(facts["rates"]) == {"fastdata-raw"}

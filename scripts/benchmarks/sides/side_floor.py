@@ -19,7 +19,8 @@ import fastdata
 from fastdata.codec import jpeg
 from fastdata.codec.cropindex import cut_loaded, load
 from fastdata.transforms import Pipeline, Plan
-from fastdata.transforms.engines import resample
+from fastdata.transforms.engines import resample, takes_boxes
+from fastdata.transforms.plan import needed
 from fastdata.transforms.render import dct_scale
 
 # Record, plan, DCT scale, box that is cut out.
@@ -72,7 +73,8 @@ def _plans(reader: fastdata.Reader, share: range, pipeline: Pipeline, epoch: int
         width, height = found.header.width, found.header.height
         plan = pipeline.plan((width, height), row)
         scale = dct_scale(plan)
-        x0, y0, x1, y1 = plan.box
+        part = plan.window is not None and takes_boxes(plan.region, plan.size, plan.antialias)
+        x0, y0, x1, y1 = needed(plan) if part else plan.box
         x1, y1 = min(-(-x1 // scale) * scale, width), min(-(-y1 // scale) * scale, height)
         work.append((index, plan, scale, (x0 - x0 % scale, y0 - y0 % scale, x1, y1)))
     return work
