@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastdata.errors import OptionError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +69,32 @@ class ConvertReport:
     error: str = ""
 
     def to_json(self) -> bytes:
-        """The report as JSON.
-
-        Bytes of names that are not UTF-8 appear as a backslash, x and two hex digits: a lone surrogate, as Python's
-        file names have them, is what strict parsers refuse.
-        """
-        value = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-        return json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n"
+        """The report as strict JSON."""
+        return strict_json({item.name: getattr(self, item.name) for item in fields(self)})
 
 
-def printable(text: str) -> str:
-    r"""Text that any UTF-8 stream takes: bytes that were not UTF-8 become a backslash and their hex digits.
+def strict_json(value: Any) -> bytes:
+    r"""A value as JSON that every parser takes: ASCII, no NaN, no lone surrogates.
 
-    >>> printable("caf\udce9.jpg")
-    'caf\\xe9.jpg'
+    Python's file names hold a byte that is not UTF-8 as a lone surrogate; it becomes a backslash, x and two hex digits.
+
+    >>> strict_json("caf\udce9.jpg")
+    b'"caf\\\\xe9.jpg"\n'
     """
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") if _escaped(text) else text
+    return json.dumps(_plain(value), indent=1, allow_nan=False).encode("ascii") + b"\n"
 
 
-def _escaped(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
+def escaped(char: str) -> str:
+    r"""A character as `\n` or `\u202e`; as `\xff` if it stands for a byte of a file name that is not UTF-8."""
+    byte = ord(char) - 0xDC00
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else char.encode("unicode_escape").decode("ascii")
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        return printable(value)
+        return _SURROGATE.sub(lambda match: escaped(match[0]), value)
     if isinstance(value, Note):
-        return {"path": printable(value.path), "reason": printable(value.reason)}
+        return {"path": _plain(value.path), "reason": _plain(value.reason)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

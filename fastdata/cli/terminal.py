@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 # Names listed one by one on a terminal; the rest is a count (and complete in JSON or a pipe).
@@ -26,13 +25,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
+    from fastdata.converters.report import escaped
 
-
-def _escape(char: str) -> str:
-    """`\\n`, `\\u202e`; and `\\xff` for a byte of a file name that is not UTF-8, which Python holds as U+DCFF."""
-    byte = ord(char) - 0xDC00
-    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else char.encode("unicode_escape").decode("ascii")
+    return "".join(c if c.isprintable() else escaped(c) for c in text)
 
 
 def say(text: str = "") -> None:
@@ -46,18 +41,10 @@ def complain(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Write a value as strict JSON: ASCII, no NaN, and no lone surrogates, which strict parsers refuse."""
-    say(json.dumps(_encodable(value), indent=1, allow_nan=False))
+    """Write a value as strict JSON."""
+    from fastdata.converters.report import strict_json
 
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return "".join(_escape(c) if 0xD800 <= ord(c) <= 0xDFFF else c for c in value)
-    if isinstance(value, Mapping):
-        return {_encodable(name): _encodable(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encodable(item) for item in value]
-    return value
+    say(strict_json(value).decode("ascii").rstrip("\n"))
 
 
 def flush() -> bool:
