@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 import fastdata
+from fastdata.cpus import available_cpus
 
 FORMATS = {"lmdb": "photos.lmdb", "hdf5": "photos.h5", "tar": "photos.tar"}
 HEIGHT, WIDTH = 240, 320
@@ -31,6 +32,9 @@ SIDE = 64  # what the CNN sees: small enough to train on a CPU in a moment
 EPOCHS = 15
 BATCH = 16
 HELD_OUT = 5  # every fifth picture is for testing
+# Half of the cores decode, half train: threads of torch that wait for a core spin, and cost more than they give.
+CORES = available_cpus()
+WORKERS = min(max(1, CORES // 2), 4)
 
 Plane = NDArray[np.float32]
 console = Console()
@@ -114,7 +118,7 @@ def batches(dataset: Subset[tuple[Tensor, int]], device: torch.device, *, shuffl
         dataset,
         batch_size=BATCH,
         shuffle=shuffle,
-        num_workers=2,
+        num_workers=WORKERS,
         persistent_workers=True,
         pin_memory=device.type == "cuda",
         worker_init_fn=fastdata.seed_worker,
@@ -160,6 +164,7 @@ def size_on_disk(path: Path) -> int:
 
 
 def run(folder: Path, count: int) -> None:
+    torch.set_num_threads(max(1, CORES - WORKERS))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     console.print(f"Drawing {count} pictures of {len(PATTERNS)} classes")
     draw(folder / "photos", count)
