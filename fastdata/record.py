@@ -158,7 +158,7 @@ def check_record(record: Record) -> None:
     Raises:
         RecordError: names the key or field, what is wrong with it and what would do.
     """
-    key, fields = record.key, record.fields
+    key = record.key
     if not isinstance(key, str) or not key:  # type: ignore[redundant-expr]  # callers may be untyped
         raise RecordError(f"a record's key must be a non-empty str, not {key!r}")
     try:
@@ -174,18 +174,23 @@ def check_record(record: Record) -> None:
         record.path.encode("utf-8", "surrogateescape")
     except (AttributeError, UnicodeEncodeError) as error:
         raise RecordError(f"record {key!r}: path {record.path!r} is no file name") from error
-    if not fields:
+    if not record.fields:
         raise RecordError(f"record {key!r} has no fields")
-    for name, blob in fields.items():
-        if not isinstance(name, str) or not _FIELD.fullmatch(name):  # type: ignore[redundant-expr]  # as above
-            raise RecordError(
-                f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots; no leading '__'"
-            )
-        if name == "jpeg":
-            raise RecordError(f"record {key!r}: field 'jpeg' is spelled 'jpg' here, so that every reader finds it")
-        if len(raw) + 1 + len(name) > MAX_NAME_BYTES:
-            raise RecordError(f"record {key!r}: key and field {name!r} together exceed {MAX_NAME_BYTES} bytes")
-        if not isinstance(blob, (bytes, bytearray, memoryview)):
-            raise RecordError(f"record {key!r}: field {name!r} must be bytes-like, not {type(blob).__name__}")
-        if memoryview(blob).nbytes > MAX_BLOB_BYTES:
-            raise RecordError(f"record {key!r}: field {name!r} has more than {MAX_BLOB_BYTES} bytes; split it")
+    for name, blob in record.fields.items():
+        _check_field(key, name, blob, MAX_NAME_BYTES - len(raw) - 1)
+
+
+def _check_field(key: str, name: str, blob: object, room: int) -> None:
+    """Refuse a field's name, also where it is longer than the key leaves room for, or its content."""
+    if not isinstance(name, str) or not _FIELD.fullmatch(name):  # type: ignore[redundant-expr]  # callers may be untyped
+        raise RecordError(
+            f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots; no leading '__'"
+        )
+    if name == "jpeg":
+        raise RecordError(f"record {key!r}: field 'jpeg' is spelled 'jpg' here, so that every reader finds it")
+    if len(name) > room:
+        raise RecordError(f"record {key!r}: key and field {name!r} together exceed {MAX_NAME_BYTES} bytes")
+    if not isinstance(blob, (bytes, bytearray, memoryview)):
+        raise RecordError(f"record {key!r}: field {name!r} must be bytes-like, not {type(blob).__name__}")
+    if memoryview(blob).nbytes > MAX_BLOB_BYTES:
+        raise RecordError(f"record {key!r}: field {name!r} has more than {MAX_BLOB_BYTES} bytes; split it")

@@ -64,32 +64,41 @@ class Reader(Protocol):
     def __getitem__(self, index: int, /) -> Record: ...
     def find(self, key: str) -> int:
         """The index of the record with this key; KeyError where there is none."""
-        ...
 
     def image(self, index: int) -> tuple[str, bytes | memoryview]:
         """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held."""
-        ...
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
-        ...
 
     def image_size(self, index: int) -> int:
         """The bytes of the encoded picture."""
-        ...
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check index and checksums against the data; yields (key or file, what is wrong)."""
-        ...
 
     def close(self) -> None:
         """Let the files go; views that somebody holds stay right until they are dropped."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+class Closing:
+    """What closes at the end of a `with`."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class Packed:
     check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
 
 
-class PackedReader:
+class PackedReader(Closing):
     """A Reader over mapped files and a columnar index."""
 
     def __init__(self, packed: Packed) -> None:
@@ -268,14 +277,6 @@ class PackedReader:
         """Let the files go; views that somebody holds stay right until they are dropped."""
         self._closed = True
         self._maps.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reopened, (self._packed.reopen, self.path, self.identity())

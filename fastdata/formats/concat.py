@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import PackedReader, Reader
+from fastdata.formats.base import Closing, PackedReader, Reader
 from fastdata.formats.index import checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-
-class SliceReader:
+class SliceReader(Closing):
     """Records `start` .. `stop` of a reader, counted from 0."""
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
@@ -64,19 +60,11 @@ class SliceReader:
     def close(self) -> None:
         self._reader.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Callable[..., SliceReader], tuple[PackedReader, int, int]]:
         return SliceReader, (self._reader, self._start, self._stop)
 
 
-class ConcatReader:
+class ConcatReader(Closing):
     """Several readers, one after the other. Class tables, where there are any, must agree."""
 
     def __init__(self, parts: Sequence[Reader]) -> None:
@@ -140,14 +128,6 @@ class ConcatReader:
     def close(self) -> None:
         for part in self._parts:
             part.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Callable[..., ConcatReader], tuple[list[Reader]]]:
         return ConcatReader, (self._parts,)

@@ -12,18 +12,14 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
-from fastdata.formats.base import reopened
+from fastdata.formats.base import Closing, reopened
 from fastdata.formats.index import IndexBuilder, Rows, checked_row, index_hash
 from fastdata.manifest import Manifest
 from fastdata.record import Record, key_from_path
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # Files and folders that systems leave behind: no samples, no classes, not worth a word. Names that start with a dot
 # (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`) go with them.
@@ -198,7 +194,7 @@ def read_file(path: str, limit: int = -1) -> bytes:
         os.close(descriptor)
 
 
-class FolderReader:
+class FolderReader(Closing):
     """A Reader over the pictures of a folder; each read opens a file."""
 
     def __init__(self, path: str) -> None:
@@ -250,14 +246,6 @@ class FolderReader:
 
     def close(self) -> None:
         """Nothing is kept open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reopened, (FolderReader, self.path, self.identity())
