@@ -232,7 +232,7 @@ class _Conversion:
             more = f"; and {len(rejected) - _SHOWN:,} more" if len(rejected) > _SHOWN else ""
             words += f". Rejected: {named}{more}"
         elif self._report.ignored:
-            words += f" ({len(self._report.ignored):,} files there are no images)"
+            words += f" (files there that are no images: {len(self._report.ignored):,})"
         return ConvertError(words)
 
 

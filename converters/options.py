@@ -78,6 +78,7 @@ class ConvertOptions:
         if self.workers is not None:
             _check_int("workers", self.workers, 1, None)
         _check_flag("overwrite", self.overwrite)
+        _check_flag("quiet", self.quiet)
 
     def manifest(self, format_name: str) -> dict[str, Any]:
         """What determines the bytes that are written; no paths, no number of workers."""

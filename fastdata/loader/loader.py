@@ -53,7 +53,8 @@ class DataLoader:
         drop_last: leave out the last batch where it is smaller. Otherwise the ranks' last batches are made equal with
             the epoch's first samples.
         seed: of order and augmentation.
-        rank, world_size: None: torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of 1.
+        rank: None: torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of 1.
+        world_size: the number of ranks; given with `rank` or not at all.
         cache: "ram" keeps the encoded data in memory, one copy for all workers.
         exact: never decode at a reduced DCT scale (which is done where a crop is at least twice its target).
         on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
