@@ -33,6 +33,11 @@ class ResizePlan:
     top: int = 0
 
     @property
+    def pixels(self) -> int:
+        """Of the resized picture, before anything is cut off or filled in."""
+        return self.width * self.height
+
+    @property
     def crops(self) -> bool:
         """Whether something is cut off after the resize."""
         return self.width > self.out_width or self.height > self.out_height

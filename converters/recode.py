@@ -114,15 +114,17 @@ def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) ->
     from fastdata.codec.sniff import probe
 
     info = probe(data)
-    with passing(tokens, info.pixels if info.pixels <= options.max_pixels else 0):
-        return _recode(data, options, info)
+    if info.pixels > options.max_pixels:  # refused before it takes memory, so it need not wait
+        tokens = None
+    plan = _plan(*info.upright_size, options)
+    with passing(tokens, max(info.pixels, plan.pixels if plan else 0)):
+        return _recode(data, options, info, plan)
 
 
-def _recode(data: bytes, options: RecodeOptions, info: ImageInfo) -> Recoded:
+def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePlan | None) -> Recoded:
     from fastdata.codec.encode import encode
 
     width, height = info.upright_size
-    plan = _plan(width, height, options)
     reduce = reduction(width, height, plan) if plan is not None and info.format == "jpg" else 1
     rgb, notes, damaged = _decoded(data, options, info, reduce)
     if reduce == 1 and rgb.shape[:2] != (height, width):  # the header told another size than the data have
@@ -141,7 +143,7 @@ def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
     if options.resize is None:
         return None
     plan = plan_resize(width, height, options.resize, options.resize_mode, upscale=options.upscale)
-    if plan is not None and plan.width * plan.height > max(options.max_pixels, width * height):
+    if plan is not None and not plan.crops and plan.pixels > max(options.max_pixels, width * height):
         raise TooLargeError(
             f"{width} x {height} would become {plan.width} x {plan.height}: more than {options.max_pixels:,} pixels; "
             "raise --max-pixels to allow it"
@@ -171,6 +173,8 @@ def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions, region: R
     """The picture as planned, and the engine that resized it ("" where nothing was)."""
     if plan is None:
         return rgb, ""
+    if plan.crops and plan.pixels > max(options.max_pixels, rgb.size // 3):
+        return _window(rgb, plan)
     engine = ""
     if rgb.shape[:2] != (plan.height, plan.width):
         rgb, engine = _resized(rgb, plan.width, plan.height, region)
@@ -193,10 +197,21 @@ def _resized(rgb: RGB, width: int, height: int, region: Region | None) -> tuple[
     return resize.resize(rgb, width, height, region), resize.engine() if shrinks else f"opencv {cv2.__version__}"
 
 
+def _window(rgb: RGB, plan: ResizePlan) -> tuple[RGB, str]:
+    """What the crop leaves, without the whole resized picture: of a strip that would be far too long."""
+    from fastdata.codec.engines import pillow
+
+    engine = pillow()
+    across, down = rgb.shape[1] / plan.width, rgb.shape[0] / plan.height
+    left, top = plan.left * across, plan.top * down
+    region = (left, top, left + plan.out_width * across, top + plan.out_height * down)
+    return engine.shrink(rgb, (plan.out_width, plan.out_height), region), engine.name
+
+
 def _check_side(rgb: RGB, field: str) -> None:
     side = max(rgb.shape[:2])
     if side > LONGEST_SIDES.get(field, side):
         raise TooLargeError(
             f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {LONGEST_SIDES[field]:,}; "
-            "use --resize or --encode png"
+            "use --resize or --encode raw"
         )

@@ -76,4 +76,4 @@ def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
     most = LONGEST_SIDES.get(format)
     if most is not None and max(rgb.shape[:2]) > most:
         size = f"{rgb.shape[1]} x {rgb.shape[0]}"
-        raise OptionError(f"{format!r} holds {most} pixels a side at most, not {size}; resize it or use 'png'")
+        raise OptionError(f"{format!r} holds {most} pixels a side at most, not {size}; resize it or use 'npy'")

@@ -10,8 +10,9 @@ Data = bytes | bytearray | memoryview
 # Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
 MAX_PIXELS = 178_956_970
 
-# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits.
-LONGEST_SIDES = {"jpg": 65_500, "webp": 16_383}
+# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits; libpng writes no
+# longer sides unless it is told to, which OpenCV does not.
+LONGEST_SIDES = {"jpg": 65_500, "webp": 16_383, "png": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
