@@ -235,6 +235,12 @@ def test_wrong_options_name_what_came_and_what_would_do(name: str, value: object
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["shuffle", "overwrite", "quiet"])
+def test_flags_are_true_or_false(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be True or False, not 'yes'"):
+        ConvertOptions(**{name: "yes"})  # type: ignore[arg-type]
+
+
 def test_sizes_and_colours_as_text() -> None:
     assert [parse_size(text) for text in ("256MB", "1.5 GB", "64MiB", "1000", 7)] == [
         256_000_000, 1_500_000_000, 64 << 20, 1000, 7,
