@@ -221,7 +221,7 @@ class _Conversion:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._became_lossy.items()))
         total = sum(self._became_lossy.values())
         self._report.warnings.append(
-            Note(".", f"{total:,} lossless files ({kinds}) were encoded with loss; --encode png or keep loses nothing")
+            Note(".", f"{total:,} lossless files ({kinds}) were encoded with loss; --encode png loses nothing")
         )
 
     def _nothing(self, what: str) -> ConvertError:
