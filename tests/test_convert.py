@@ -17,9 +17,8 @@ import pytest
 import fastdata
 from fastdata.codec.decode import decode
 from fastdata.converters.convert import convert
-from fastdata.converters.report import ConvertReport, Note, write_report
+from fastdata.converters.report import ConvertReport
 from fastdata.errors import ConvertError, OptionError, OutputExistsError
-from fastdata.progress import progress
 from tests import images
 
 FORMATS = {"lmdb": "out.lmdb", "hdf5": "out.h5", "tar": "out.tar", "shards": "out"}
@@ -145,24 +144,6 @@ def test_a_flat_folder_has_neither_classes_nor_labels(tmp_path: Path) -> None:
         assert set(reader[0].fields) == {"jpg"}
 
 
-def test_an_empty_class_keeps_its_number_with_a_warning(photo_folder: Path, tmp_path: Path) -> None:
-    (photo_folder / "crow").mkdir()
-    report = run(photo_folder, tmp_path / "out.tar")
-    assert report.classes == ["cat", "crow", "dog", "zebra"]
-    assert [note.path for note in report.warnings if "class" in note.reason] == ["crow"]
-    with fastdata.open(tmp_path / "out.tar") as reader:
-        assert reader.labels.tolist() == [0] * 4 + [2] * 4 + [3] * 4
-
-
-def test_a_class_whose_images_were_all_rejected_keeps_its_number_with_a_warning(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    put(photo_folder, {"crow/1.jpg": b"no picture", "crow/2.jpg": b""})
-    report = run(photo_folder, tmp_path / "out.tar")
-    assert report.classes == ["cat", "crow", "dog", "zebra"]
-    assert Note("crow", "all images of this class were rejected") in report.warnings
-
-
 def test_class_orders(tmp_path: Path) -> None:
     src = put(tmp_path / "src", {f"{name}/x.jpg": images.jpeg(images.photo(9, 9)) for name in ("1", "2", "10")})
     assert run(src, tmp_path / "a.tar").classes == ["1", "10", "2"]
@@ -180,61 +161,6 @@ def test_shuffle_is_a_function_of_the_seed(photo_folder: Path, tmp_path: Path) -
     assert first == again
     assert sorted(first) == sorted(plain) == sorted(other)
     assert len({tuple(plain), tuple(first), tuple(other)}) == 3
-
-
-def test_names_that_are_not_text_end_in_strict_json(tmp_path: Path) -> None:
-    src = tmp_path / "src"
-    names = [b"caf\xe9", b"new\nline", "snow☃".encode(), b'quote"', b"back\\slash"]
-    for name in names:
-        folder = os.path.join(os.fsencode(src), name)
-        os.makedirs(folder)
-        with open(os.path.join(folder, b"\xff\xfe.jpg"), "wb") as file:
-            file.write(images.jpeg(images.photo(9, 9)))
-        with open(os.path.join(folder, b"bad\xff.png"), "wb") as file:
-            file.write(b"nothing")
-    report = run(src, tmp_path / "out.lmdb", report=tmp_path / "r.json")
-    assert (report.kept, len(report.rejected)) == (5, 5)
-    text = (tmp_path / "r.json").read_bytes()
-    value = json.loads(text)
-    json.dumps(value).encode("ascii")
-    text.decode("ascii")
-    assert "\\ud8" not in text.decode().lower().replace("\\ud83", "")
-    for item in (*value["classes"], *(note["path"] for note in value["rejected"])):
-        item.encode("utf-8")  # no lone surrogate
-    assert "caf\\xe9/bad\\xff.png" in {note["path"] for note in value["rejected"]}
-    with fastdata.open(tmp_path / "out.lmdb") as reader:
-        assert {os.fsencode(path).split(b"/")[0] for path in reader.paths} == set(names)
-
-
-def test_the_report_file_says_what_the_report_says(kinds: Path, tmp_path: Path) -> None:
-    place = tmp_path / "r.json"
-    place.write_text("an older report")
-    report = run(kinds, tmp_path / "out.tar", report=place)
-    value = json.loads(place.read_bytes())
-    assert value["rejected"] == [{"path": note.path, "reason": note.reason} for note in report.rejected]
-    assert {name: value[name] for name in ("kept", "seconds", "bytes_in", "bytes_out", "classes", "error")} == {
-        name: getattr(report, name) for name in ("kept", "seconds", "bytes_in", "bytes_out", "classes", "error")
-    }
-    assert report.rejected[0]["path"] == report.rejected[0].path
-    assert [f.name for f in tmp_path.iterdir() if "report" in f.name] == []
-
-
-def test_a_report_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(OSError, match="No space"):
-        write_report(ConvertReport(rejected=[Note("a", "b")]), str(tmp_path / "r.json"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_lossless_sources_that_become_lossy_are_one_warning_that_counts(photo_folder: Path, tmp_path: Path) -> None:
-    report = run(photo_folder, tmp_path / "out.tar")
-    assert [(note.path, note.reason.partition(" were")[0]) for note in report.warnings] == [
-        (".", "3 lossless files (3 png)")
-    ]
-    assert run(photo_folder, tmp_path / "keep.tar", encode="keep").warnings == []
 
 
 def test_nothing_usable_is_an_error_with_a_report_and_no_output(tmp_path: Path) -> None:
@@ -313,48 +239,6 @@ def test_files_that_vanish_or_lose_their_end_meanwhile_are_rejected(
     assert report.kept == 9
     assert [note.path for note in report.rejected] == ["cat/0.jpg", "dog/1.jpg", "zebra/2.jpg"]
     assert "No such file" in report.rejected[0].reason
-
-
-def test_damage_that_the_decoder_reports_is_a_warning_and_not_on_our_stderr(
-    photo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data = images.jpeg(images.photo(200, 200, 5))
-    (photo_folder / "cat" / "harm.jpg").write_bytes(data[:-2] + b"\x12\x34" * 20 + data[-2:])
-    report = run(photo_folder, tmp_path / "out.tar")
-    assert report.kept == 13
-    told = [note.reason for note in report.warnings if note.path == "cat/harm.jpg"]
-    assert told == ["the decoder says: Corrupt JPEG data: 37 extraneous bytes before marker 0xd9"]
-    assert capfd.readouterr() == ("", "")
-
-
-def test_progress_tells_plainly_what_happened(
-    photo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    convert(photo_folder, tmp_path / "out.tar", workers=1)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("convert: 12 of 12 images, ")
-    assert "images/s" in err
-    with progress(3, "nothing", quiet=True) as bar:
-        bar.advance(3)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
-    code = "from fastdata.progress import progress\nwith progress(50, 'convert') as bar:\n    bar.advance(50)\n"
-    ours, theirs = pty.openpty()
-    try:
-        subprocess.run(
-            [sys.executable, "-c", code], stderr=theirs, check=True, cwd=Path(__file__).parent.parent,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        )  # fmt: skip
-        shown = os.read(ours, 100_000).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert "convert" in shown
-    assert "50 of 50" in shown
 
 
 def test_the_callers_opencv_setting_is_untouched_and_no_torch_is_imported(photo_folder: Path, tmp_path: Path) -> None:
