@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fastdata
-from tests.test_loader import AUGMENT, digest, written
+from tests.test_loader import AUGMENT, digest, epochs, written
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return written(tmp_path_factory.mktemp("data"))
 
 
+@pytest.fixture(scope="module")
+def unbroken(data: dict[str, str]) -> list[str]:
+    return [batch for epoch in epochs(data["lmdb"]) for batch in epoch]
+
+
 @pytest.mark.parametrize("stop_after", [0, 1, 4, 6])
-def test_a_resumed_run_goes_on_where_it_stood(
-    data: dict[str, str], reference: list[list[str]], stop_after: int
-) -> None:
+def test_a_resumed_run_goes_on_where_it_stood(data: dict[str, str], unbroken: list[str], stop_after: int) -> None:
     options: dict[str, Any] = {"shuffle": True, "seed": 7, "transform": AUGMENT}
     with fastdata.DataLoader(data["lmdb"], 8, num_workers=2, **options) as loader:
         batches = iter(loader)
@@ -30,7 +33,6 @@ def test_a_resumed_run_goes_on_where_it_stood(
         resumed.load_state_dict(state)
         rest = [digest(batch) for batch in resumed]
         following = [digest(batch) for batch in resumed]
-    unbroken = reference[0] + reference[1]
     assert (rest + following)[: 12 - stop_after] == unbroken[stop_after:]
 
 
