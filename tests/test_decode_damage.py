@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
+from fastdata.codec import jpeg
 from fastdata.codec.decode import decode
 from fastdata.errors import CutError, DecodeError
 from tests import images, likeness
@@ -77,7 +78,7 @@ def test_the_fallback_is_told() -> None:
     data = GOOD["plain.jpg"][0]
     notes: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cv2, "imdecode", lambda *_: None)
+        patch.setattr(jpeg, "pixels", lambda *_: None)
         got = decode(data, notes=notes)
     assert likeness.distance(got, decode(data)) <= 2
     assert notes == ["OpenCV could not decode it, Pillow did; it may be damaged"]

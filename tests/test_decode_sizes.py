@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fastdata.codec import decode as module
-from fastdata.codec import fallback
+from fastdata.codec import fallback, jpeg
 from fastdata.codec.decode import MAX_PIXELS, decode
 from fastdata.errors import DecodeError, TooLargeError
 from tests import images
@@ -20,13 +20,18 @@ GOOD = {name: (data, rgb) for name, (data, rgb) in ODD.items() if rgb is not Non
 BAD = sorted(name for name, (_, rgb) in ODD.items() if rgb is None)
 
 
+def forbid_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever would take memory for pixels is called no more."""
+    for place, name in ((jpeg, "pixels"), (module, "imdecode"), (module, "_npy"), (fallback, "decode")):
+        monkeypatch.setattr(place, name, None)
+
+
 @pytest.mark.parametrize("name", ["plain.jpg", "plain.png", "plain.webp", "plain.bmp", "plain.gif", "plain.tif",
                                   "plain.avif", "plain.jp2", "plain.ppm", "plain.pbm"])  # fmt: skip
 def test_every_kind_is_held_against_the_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = GOOD[name][0]
     assert decode(data, max_pixels=48 * 36).shape == (36, 48, 3)
-    monkeypatch.setattr(module, "_opencv", None)  # nobody may be called any more
-    monkeypatch.setattr(fallback, "decode", None)
+    forbid_decoders(monkeypatch)
     with pytest.raises(TooLargeError, match=r"48 x 36 = 1,728 pixels.*1,727 allowed.*--max-pixels"):
         decode(data, max_pixels=48 * 36 - 1)
 
@@ -73,8 +78,7 @@ def bombs() -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", bombs())
 def test_small_files_that_claim_much_take_no_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bombs()[kind]
-    monkeypatch.setattr(module, "_opencv", None)
-    monkeypatch.setattr(fallback, "decode", None)
+    forbid_decoders(monkeypatch)
     limit = 1_000_000 if kind == "avif that lies" else MAX_PIXELS
     for keep in (False, True):
         with pytest.raises(TooLargeError):
