@@ -45,6 +45,10 @@ def put(root: Path, files: dict[str, bytes]) -> Path:
 
 @pytest.fixture
 def kinds(tmp_path: Path) -> Path:
+    return every_kind(tmp_path / "kinds")
+
+
+def every_kind(root: Path) -> Path:
     """Every kind of file that there is, in two class folders."""
     table = images.odd_images()
     files = {f"{('a', 'b')[i % 2]}/{name}": data for i, (name, (data, _)) in enumerate(sorted(table.items()))}
@@ -55,7 +59,7 @@ def kinds(tmp_path: Path) -> Path:
         "b/Thumbs.db": b"x",
         "root.jpg": b"y",
     }
-    return put(tmp_path / "kinds", files)
+    return put(root, files)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -16,7 +16,7 @@ from fastdata.converters.convert import convert
 from fastdata.converters.report import ConvertReport, Note, write_report
 from fastdata.progress import progress
 from tests import images
-from tests.test_convert import put, run
+from tests.test_convert import every_kind, put, run
 
 
 def test_an_empty_class_keeps_its_number_with_a_warning(photo_folder: Path, tmp_path: Path) -> None:
@@ -61,10 +61,10 @@ def test_names_that_are_not_text_end_in_strict_json(tmp_path: Path) -> None:
         assert {os.fsencode(path).split(b"/")[0] for path in reader.paths} == set(names)
 
 
-def test_the_report_file_says_what_the_report_says(kinds: Path, tmp_path: Path) -> None:
+def test_the_report_file_says_what_the_report_says(tmp_path: Path) -> None:
     place = tmp_path / "r.json"
     place.write_text("an older report")
-    report = run(kinds, tmp_path / "out.tar", report=place)
+    report = run(every_kind(tmp_path / "kinds"), tmp_path / "out.tar", report=place)
     value = json.loads(place.read_bytes())
     assert value["rejected"] == [{"path": note.path, "reason": note.reason} for note in report.rejected]
     assert {name: value[name] for name in ("kept", "seconds", "bytes_in", "bytes_out", "classes", "error")} == {
