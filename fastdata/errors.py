@@ -11,9 +11,8 @@ FastdataError
 ├── ConvertError             (RuntimeError)       nothing could be written
 │   └── OutputExistsError    (FileExistsError)    the destination is there already
 ├── CacheError               (MemoryError)        a cache that would not fit
-├── LoadError                (RuntimeError)       a batch that could not be made
-│   └── WorkerError                               a worker of a loader died, or took too long
-└── MissingDependencyError   (ImportError)        an optional package that is not installed
+└── LoadError                (RuntimeError)       a batch that could not be made
+    └── WorkerError                               a worker of a loader died, or took too long
 
 Each leaf is also the builtin that one would expect, so `except ValueError` works as usual.
 """
@@ -71,7 +70,3 @@ class LoadError(FastdataError, RuntimeError):
 
 class WorkerError(LoadError):
     """A worker of a loader died, or took longer than `timeout`."""
-
-
-class MissingDependencyError(FastdataError, ImportError):
-    """An optional package that is not installed; the message is the command that installs it."""

@@ -25,10 +25,6 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread:
         return cls(statistics.median(values), min(values), max(values), len(values))
 
-    def words(self, digits: int = 1) -> str:
-        """The median and, in brackets, lowest and highest."""
-        return f"{self.median:,.{digits}f} ({self.low:,.{digits}f} .. {self.high:,.{digits}f})"
-
     def facts(self) -> dict[str, float]:
         return asdict(self)
 

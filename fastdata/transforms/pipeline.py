@@ -62,11 +62,6 @@ class Pipeline:
             size = one.size_after(size)
         return None if size is None else size[::-1]
 
-    @property
-    def antialias(self) -> bool:
-        """Whether any of the geometric transforms may filter while it shrinks."""
-        return any(getattr(one, "antialias", False) for one in self.geometric)
-
     def numbers(self, seed: int, epoch: int, indices: ArrayLike) -> NDArray[np.float64]:
         """A row of `draws` numbers in [0, 1) for each index."""
         return uniform(keys(seed, epoch, indices, stream=STREAM), self.draws)
