@@ -7,6 +7,7 @@ columns are; pickling carries the path alone.
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from collections import OrderedDict
@@ -142,6 +143,7 @@ class PackedReader(Closing):
         self._rows = Rows(columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._maps: OrderedDict[int, memoryview] = OrderedDict()
+        self._index_hash = functools.cache(lambda: index_hash(columns))  # once, however many shards are verified
         self._closed = False
 
     @property
@@ -252,7 +254,7 @@ class PackedReader(Closing):
     def verify_rows(self, rows: range) -> Iterator[tuple[str, str]]:
         """`verify` for some records only."""
         checked = bool(self.manifest.fingerprint)  # foreign data come without checksums
-        whole = not checked or index_hash(self._packed.columns) == self.manifest.index_sha256
+        whole = not checked or self._index_hash() == self.manifest.index_sha256
         if not whole:
             yield self.path, "the index has changed since it was written"
         for row in rows:
@@ -283,7 +285,7 @@ class PackedReader(Closing):
 
     def identity(self) -> str:
         """Tells this data set from another that has its path later; foreign data are known by names and places."""
-        return self.manifest.fingerprint or index_hash(self._packed.columns)
+        return self.manifest.fingerprint or self._index_hash()
 
     def __repr__(self) -> str:
         return f"<{self.manifest.format} data set {self.path!r}: {len(self)} records>"
