@@ -17,8 +17,9 @@ from fastdata.sharedmem import free_memory
 
 # Pictures from here on are large: 75 MB of RGB. Nearly all cameras stay below it.
 _LARGE_PIXELS = 25_000_000
-# What a picture takes at its worst while it is decoded, resized and encoded: its RGB and two copies.
-_BYTES_PER_PIXEL = 9
+# What a picture takes at its peak, decoded and encoded: 7 in most kinds, 16 as a 16-bit PNG with transparency, 20 as a
+# JPEG 2000, and 31 as an AVIF with transparency, which the share below still has room for.
+_BYTES_PER_PIXEL = 16
 # The share of the free memory that large pictures may take; the rest is for the records and everybody else.
 _SHARE = 0.5
 

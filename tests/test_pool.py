@@ -216,7 +216,7 @@ def test_the_start_where_descriptors_cannot_be_inherited(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("free", "most"), [(0, 1), (8 << 30, 2), (1 << 50, 3)])
+@pytest.mark.parametrize(("free", "most"), [(0, 1), (14 << 30, 2), (1 << 50, 3)])
 def test_large_pictures_pass_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, most: int) -> None:
     monkeypatch.setattr(gate, "free_memory", lambda: free)
     with (

@@ -1,7 +1,8 @@
-"""Samples of any depth and transparency to plain 8-bit RGB."""
+"""Samples of any depth and transparency to plain 8-bit RGB, some rows at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,21 @@ Alpha = Literal["white", "black", "drop"]
 """What becomes of transparency: laid over white, laid over black, or ignored so that hidden colours show."""
 
 BACKGROUNDS: dict[str, int | None] = {"white": 255, "black": 0, "drop": None}
+
+# Whatever lies between samples and RGB is made of so many pixels at once: of a whole picture of the largest size
+# allowed it would be gigabytes.
+_BAND_PIXELS = 1 << 16
+
+
+def by_bands(size: tuple[int, int], rgb_of: Callable[[slice], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """H x W x 3 of a picture of `size` (height, width), from a function that makes a range of its rows."""
+    height, width = size
+    out = np.empty((height, width, 3), np.uint8)
+    rows = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, rows):
+        band = slice(top, min(top + rows, height))
+        out[band] = rgb_of(band)
+    return out
 
 
 def eight_bits(samples: NDArray[np.generic], bits: int = 16) -> NDArray[np.uint8]:

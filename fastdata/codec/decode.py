@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec import fallback, jpeg
-from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, eight_bits, three
+from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, by_bands, eight_bits, three
 from fastdata.codec.headers import png
 from fastdata.codec.headers.simple import npy_layout
 from fastdata.codec.info import MAX_PIXELS
@@ -169,6 +169,10 @@ def _blended(pixels: NDArray[np.generic], background: int | None, level: int) ->
 
     Of gray PNGs it drops the transparency, which is one level.
     """
+    return by_bands((pixels.shape[0], pixels.shape[1]), lambda rows: _blended_rows(pixels[rows], background, level))
+
+
+def _blended_rows(pixels: NDArray[np.generic], background: int | None, level: int) -> NDArray[np.uint8]:
     small = eight_bits(pixels)
     if small.ndim == 2:
         solid = np.where(pixels == level, 0, 255).astype(np.uint8)
@@ -186,4 +190,6 @@ def _npy(data: Data, info: ImageInfo, background: int | None) -> NDArray[np.uint
     pixels = flat.reshape(shape, order="F" if fortran else "C")
     if info.mode == "gray":
         return three(np.ascontiguousarray(pixels.reshape(shape[:2])))
-    return blend(pixels, background) if info.alpha else np.ascontiguousarray(pixels)
+    if info.alpha:
+        return by_bands((shape[0], shape[1]), lambda rows: blend(pixels[rows], background))
+    return np.ascontiguousarray(pixels)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec import quiet
-from fastdata.codec.blend import blend, eight_bits, three
+from fastdata.codec.blend import blend, by_bands, eight_bits, three
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import DecodeError, UnsupportedError
 
@@ -45,7 +45,8 @@ def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool
             if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
                 picture.getexif()[_ORIENTATION] = info.orientation
             picture.load()
-            return _rgb(picture, info, background)
+            _check_mode(picture.mode, info)
+            return by_bands((picture.height, picture.width), lambda rows: _rgb(_rows(picture, rows), info, background))
     except UnidentifiedImageError as error:
         raise DecodeError(
             f"a {info.format.upper()} of a form that is not read, or damaged; save it anew first"
@@ -58,19 +59,23 @@ def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool
         raise DecodeError(f"the {info.format.upper()} cannot be decoded: {reason}") from error
 
 
-def _rgb(picture: Image.Image, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
-    mode = picture.mode
+def _rows(picture: Image.Image, rows: slice) -> Image.Image:
+    return picture.crop((0, rows.start, picture.width, rows.stop))
+
+
+def _check_mode(mode: str, info: ImageInfo) -> None:
     if mode == "F" or (mode == "I" and info.format == "tif"):
         raise UnsupportedError("samples of 32 bits have no fixed white; scale them to 8 or 16 bits first")
     if mode == "LAB":
         raise UnsupportedError("a picture in CIELAB colours is not read; convert it to RGB first")
-    if mode.startswith("I"):
-        rgb = three(_deep_gray(picture, info))
-    elif mode in _ALPHA_MODES or "transparency" in picture.info:
-        rgb = blend(np.asarray(picture.convert("RGBA")), background)
-    else:
-        rgb = np.array(picture.convert("RGB"))
-    return rgb
+
+
+def _rgb(picture: Image.Image, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
+    if picture.mode.startswith("I"):
+        return three(_deep_gray(picture, info))
+    if picture.mode in _ALPHA_MODES or "transparency" in picture.info:
+        return blend(np.asarray(picture.convert("RGBA")), background)
+    return np.asarray(picture.convert("RGB"))
 
 
 def _deep_gray(picture: Image.Image, info: ImageInfo) -> NDArray[np.uint8]:
