@@ -37,6 +37,7 @@ class RecodeOptions:
     pad_color: tuple[int, int, int] = (0, 0, 0)
     encode: str = "jpeg"
     quality: int = 90
+    optimize: bool = False
     alpha: str = "white"
     max_pixels: int = MAX_PIXELS
     keep_damaged: bool = False
@@ -49,6 +50,7 @@ class RecodeOptions:
         _check_color(self.pad_color)
         _check_choice("encode", self.encode, tuple(ENCODINGS))
         _check_int("quality", self.quality, 1, 100)
+        _check_flag("optimize", self.optimize)
         _check_choice("alpha", self.alpha, ALPHA_RULES)
         _check_int("max_pixels", self.max_pixels, 1, None)
         _check_flag("keep_damaged", self.keep_damaged)

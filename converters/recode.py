@@ -136,7 +136,7 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePl
     rgb, engine = _shaped(rgb, plan, options, region)
     _check_side(rgb, field)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
-    return Recoded(field, encode(rgb, field, quality=options.quality), notes, lossy, engine)
+    return Recoded(field, encode(rgb, field, quality=options.quality, optimize=options.optimize), notes, lossy, engine)
 
 
 def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:

@@ -84,6 +84,18 @@ def test_a_report_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_report_that_cannot_be_written_in_the_end_is_a_warning(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastdata.converters.convert.write_report", full)
+    report = run(photo_folder, tmp_path / "out.tar", encode="keep", report=tmp_path / "r.json")
+    assert report.kept == 12
+    assert "No space left on device" in report.warnings[-1].reason
+
+
 def test_lossless_sources_that_become_lossy_are_one_warning_that_counts(photo_folder: Path, tmp_path: Path) -> None:
     report = run(photo_folder, tmp_path / "out.tar")
     assert [(note.path, note.reason.partition(" were")[0]) for note in report.warnings] == [

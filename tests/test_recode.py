@@ -58,6 +58,13 @@ def test_jpeg_is_always_a_new_upright_jpeg(name: str) -> None:
     assert np.abs(decode(done.data).astype(int) - want).mean() < 12
 
 
+def test_optimised_huffman_tables_make_smaller_files_of_the_same_pixels() -> None:
+    data = images.png(images.photo(200, 160))
+    plain, small = (recode(data, options(encode="jpeg", optimize=on)).data for on in (False, True))
+    assert len(small) < len(plain)
+    np.testing.assert_array_equal(decode(small), decode(plain))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("encode", ["jpeg", "keep"])
 def test_refused_files_are_refused_with_a_reason_in_one_line(name: str, encode: str) -> None:
