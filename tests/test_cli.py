@@ -32,8 +32,8 @@ def test_each_command_has_help(name: str) -> None:
 
 def test_convert_offers_the_whole_synopsis() -> None:
     out = run("convert", "--help")[1]
-    options = "format resize resize-mode upscale pad-color encode quality optimize alpha max-pixels keep-damaged class-order"
-    for option in (options + " shuffle seed shard-size workers overwrite report quiet").split():
+    options = "format resize resize-mode upscale pad-color encode quality optimize alpha max-pixels keep-damaged"
+    for option in (options + " class-order shuffle seed shard-size workers overwrite report quiet").split():
         assert f"--{option} " in out
     for choices in ("lmdb|hdf5|tar", "shorter|longer|exact|crop|pad", "jpeg|png|webp|bmp|raw|keep", "white|black|drop"):
         assert choices in out
@@ -145,7 +145,8 @@ def test_every_option_reaches_convert(photo_folder: Path, tmp_path: Path) -> Non
         options = reader.manifest.options
         assert reader[0].image_field == "webp"
     expected = {
-        "resize": 40, "resize_mode": "pad", "upscale": True, "pad_color": [9, 8, 7], "encode": "webp", "quality": 77, "optimize": True,
+        "resize": 40, "resize_mode": "pad", "upscale": True, "pad_color": [9, 8, 7], "encode": "webp", "quality": 77,
+        "optimize": True,
         "alpha": "black", "max_pixels": 1_000_000, "keep_damaged": True, "class_order": "natural", "shuffle": True,
         "seed": 5, "shard_size": 65_536,
     }  # fmt: skip
