@@ -19,10 +19,12 @@ import os
 import shutil
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from fastdata.converters.uninterrupted import uninterrupted
 from fastdata.errors import ConvertError, OutputExistsError
 from fastdata.formats.index import INDEX_NAME
 from fastdata.manifest import MANIFEST_NAME
@@ -60,23 +62,31 @@ class Staging:
         self.new = os.path.join(self._folder, "new")
         self._old = os.path.join(self._folder, "old")
         self._overwrite = overwrite
-        self._lock: int | None = None
         try:
-            self._lock = self._locked()
-            if self._recover():
-                warnings.warn(
-                    f"an earlier run was killed while it replaced {self.target!r}; the old data set was put back there",
-                    stacklevel=3,
-                )
-            self._clear()
-            self._check_target(target)
-        except BaseException as error:
+            with uninterrupted():
+                lock = self._locked()
+                # Runs also when this object is dropped, and at the end of Python: whatever tears a run apart.
+                self._let_go = weakref.finalize(self, _let_go, self._folder, self._old, self.target, lock, os.getpid())
+            self._prepare(target)
+        except OSError as error:
             self.discard()
-            if isinstance(error, OSError) and not isinstance(error, ConvertError):
-                raise ConvertError(
-                    f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
-                ) from error
+            if isinstance(error, ConvertError):
+                raise
+            raise ConvertError(
+                f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
+            ) from error
+        except BaseException:
+            self.discard()
             raise
+
+    def _prepare(self, target: str) -> None:
+        if _recover(self._old, self.target):
+            warnings.warn(
+                f"an earlier run was killed while it replaced {self.target!r}; the old data set was put back there",
+                stacklevel=4,
+            )
+        _clear(self._folder)
+        self._check_target(target)
 
     def _check_target(self, target: str) -> None:
         if not os.path.lexists(self.target):
@@ -116,18 +126,6 @@ class Staging:
                 raise
             os.close(descriptor)
 
-    def _recover(self) -> bool:
-        """Put a data set back whose replacement was interrupted; was there one?"""
-        if not os.path.lexists(self._old) or os.path.lexists(self.target):
-            return False
-        os.rename(self._old, self.target)
-        return True
-
-    def _clear(self) -> None:
-        for name in os.listdir(self._folder):
-            if name != "lock":
-                _remove(os.path.join(self._folder, name))
-
     def commit(self) -> None:
         """Move the finished data set to its place; what was there is removed after that."""
         if os.path.isdir(self.new):
@@ -155,18 +153,9 @@ class Staging:
 
     def discard(self) -> None:
         """Remove what was built and let the place go; a data set that was half replaced goes back to its place."""
-        if self._lock is None:
-            return
-        try:
-            self._recover()
-            self._clear()
-            os.unlink(os.path.join(self._folder, "lock"))
-            os.rmdir(self._folder)
-        except OSError:
-            pass  # the next run to this place clears the rest; the error that led here matters more
-        finally:
-            os.close(self._lock)
-            self._lock = None
+        if hasattr(self, "_let_go"):
+            with uninterrupted():
+                self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -175,6 +164,33 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def _let_go(folder: str, old: str, target: str, lock: int, process: int) -> None:
+    try:
+        if os.getpid() == process:  # what is built is not a forked child's
+            _recover(old, target)
+            _clear(folder)
+            os.unlink(os.path.join(folder, "lock"))
+            os.rmdir(folder)
+    except OSError:
+        pass  # the next run to this place clears the rest; the error that led here matters more
+    finally:
+        os.close(lock)
+
+
+def _recover(old: str, target: str) -> bool:
+    """Put a data set back whose replacement was interrupted; was there one?"""
+    if not os.path.lexists(old) or os.path.lexists(target):
+        return False
+    os.rename(old, target)
+    return True
+
+
+def _clear(folder: str) -> None:
+    for name in os.listdir(folder):
+        if name != "lock":
+            _remove(os.path.join(folder, name))
 
 
 def _flock(descriptor: int) -> None:

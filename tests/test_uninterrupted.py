@@ -1,0 +1,43 @@
+"""Signals are held back for a few steps, and come after them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from fastdata.converters.uninterrupted import uninterrupted
+
+
+def test_a_signal_comes_when_the_block_is_left() -> None:
+    before, steps = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        steps.append(signal.raise_signal(signal.SIGINT))
+    assert steps == [None]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_in_the_block_leaves_the_handlers_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="x"), uninterrupted():
+        raise ValueError("x")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_blocks_may_lie_in_one_another() -> None:
+    with pytest.raises(KeyboardInterrupt), uninterrupted(), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_other_threads_go_through() -> None:
+    done = []
+
+    def work() -> None:
+        with uninterrupted():
+            done.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [1]
