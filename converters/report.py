@@ -20,6 +20,10 @@ from fastdata.errors import OptionError
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+# Names of what this process has open; replacing them, or the file behind them, would be no writing to them.
+_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A path (below the converted folder) and what there is to say about it. `note["path"]` works as in the JSON."""
@@ -108,9 +112,17 @@ def check_place(path: str) -> None:
     Raises:
         OptionError: it is a folder, or would lie in one that does not exist or cannot be written.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise OptionError(f"report {path!r} is a folder; name a file such as {os.path.join(path, 'report.json')!r}")
+    stream = _stream(path)
+    if isinstance(stream, int):  # now, since later the number may belong to something of ours
+        try:
+            os.fstat(stream)
+        except OSError as error:
+            raise OptionError(f"report {path!r}: the descriptor {stream} is not open; name a file") from error
+    if stream is not None:
+        return
     if not os.path.isdir(folder):
         raise OptionError(f"report {path!r}: there is no folder {folder!r}; make it first, or choose another place")
     if not os.access(folder, os.W_OK):
@@ -120,10 +132,18 @@ def check_place(path: str) -> None:
 def write_report(report: ConvertReport, path: str) -> None:
     """Write the report beside its place and rename it there: whole, or absent.
 
+    A link stays and its file is written; what is no file (`/dev/stdout`, a shell's `>(...)`) is written to, never
+    replaced.
+
     Raises:
         OSError: it could not be written; nothing is left.
     """
-    folder, name = os.path.split(os.path.abspath(path))
+    stream = _stream(path)
+    if stream is not None:
+        with open(stream, "wb", closefd=isinstance(stream, str)) as out:
+            out.write(report.to_json())
+        return
+    folder, name = os.path.split(os.path.realpath(path))
     handle, beside = tempfile.mkstemp(prefix=".fastdata-report-", dir=folder)
     try:
         with open(handle, "wb") as file:
@@ -136,6 +156,14 @@ def write_report(report: ConvertReport, path: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def _stream(path: str) -> int | str | None:
+    """What to open where a report is to be written to: a descriptor of ours, a pipe or device; None for a file."""
+    named = _DESCRIPTOR.fullmatch(path)
+    if named is not None:
+        return {"stdout": 1, "stderr": 2}.get(named[1]) or int(named[2])
+    return path if os.path.exists(path) and not os.path.isfile(path) else None
 
 
 def _umask() -> int:

@@ -9,6 +9,7 @@ This module imports next to nothing, so that the signal handlers stand before an
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; see the module's table.
     """
+    _hold_standard_descriptors()
     try:
         with _signals():
             code = _run(sys.argv[1:] if argv is None else list(argv))
@@ -43,6 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code in (INTERRUPTED, TERMINATED):
         terminal.complain("interrupted" if code == INTERRUPTED else "terminated")
     return code if terminal.flush() else max(code, FAILED)
+
+
+def _hold_standard_descriptors() -> None:
+    """Open what a caller closed (`>&-`) on nothing: a data file under the number of stderr would be written into."""
+    if os.name != "posix":
+        return
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
 
 
 def _run(argv: list[str]) -> int:

@@ -49,6 +49,8 @@ def say_json(value: Any) -> None:
 
 def flush() -> bool:
     """Push out what is buffered; False (and a word on stderr) if stdout could not take it (disk full)."""
+    if sys.stdout is None:  # closed before we began
+        return True
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -57,15 +59,16 @@ def flush() -> bool:
         _drop(sys.stdout)
         complain(f"error: standard output: {error.strerror}")
         return False
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
     return True
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person is looking."""
     try:
-        return stream.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
 
@@ -105,7 +108,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.text import Text
 
     person = is_terminal(sys.stdout)
-    plain = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    plain = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     grid = Table(
         title=Text(title) if title else None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD
     )
