@@ -253,3 +253,19 @@ def test_a_folder_that_changed_since_it_was_pickled(tmp_path: Path) -> None:
     shutil.move(tmp_path / "a" / "1.jpg", tmp_path / "a" / "3.jpg")
     with pytest.raises(FormatError, match="replaced"):
         pickle.loads(blob)
+
+
+@pytest.mark.parametrize("place", ["notes", "a/notes"])
+def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Also beside the class folders, where files are only looked at to say what they are."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_bytes(images.png(images.photo(4, 4)))
+    (tmp_path / place).write_bytes(b"x")
+
+    def refuse(path: str, _limit: int = -1) -> bytes:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("fastdata.formats.folder.read_file", refuse)
+    found = scan(str(tmp_path))
+    assert [entry.path for entry in found.entries] == ["a/1.png"]
+    assert found.ignored == [(place, "its ending does not say image, and it cannot be read: Permission denied")]

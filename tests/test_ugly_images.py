@@ -6,7 +6,6 @@ import io
 import struct
 from typing import Any
 
-import images
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from fastdata.codec.sniff import probe
 from fastdata.converters.options import RecodeOptions
 from fastdata.converters.recode import recode
 from fastdata.errors import CutError, DecodeError, TooLargeError, UnsupportedError
+from tests import images
 
 RGB = images.photo(48, 36, 11)
 XMP = b'<rdf:Description tiff:Orientation="6"/>'

@@ -9,11 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
-import images
 import pytest
 
 import fastdata
 from fastdata.errors import OptionError
+from tests import images
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and links")
 

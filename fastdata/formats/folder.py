@@ -7,6 +7,7 @@ without class folders is flat: label -1, no classes.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -76,8 +77,8 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
             found.warnings.append((name, "a class without images keeps its number"))
     if found.entries:
         for name in files:
-            is_image = _is_image(root, name) is not None
-            found.ignored.append((name, "beside the class folders, not in one" if is_image else "not an image"))
+            _, words = _kind_of(root, name)
+            found.ignored.append((name, words or "beside the class folders, not in one"))
         return found
     flat = FolderScan(rejected=found.rejected, ignored=found.ignored)  # pictures lie in the root alone
     _add_files(root, "", files, -1, flat)
@@ -149,13 +150,9 @@ def _add_files(root: str, folder: str, names: list[str], label: int, found: Fold
     taken: set[str] = set()
     for name in sorted(names):
         path = folder + name
-        try:
-            kind = _is_image(root, path)
-        except OSError as error:
-            found.rejected.append((path, error.strerror or str(error)))
-            continue
+        kind, words = _kind_of(root, path)
         if kind is None:
-            found.ignored.append((path, "not an image"))
+            found.ignored.append((path, words))
             continue
         key = key_from_path(path)
         if key in taken:
@@ -164,13 +161,16 @@ def _add_files(root: str, folder: str, names: list[str], label: int, found: Fold
         found.entries.append(ImageRef(key, path, label))
 
 
-def _is_image(root: str, path: str) -> str | None:
-    """What the ending, or else the first bytes, say of a file; None when neither says image."""
+def _kind_of(root: str, path: str) -> tuple[str | None, str]:
+    """What the ending, or else the first bytes, say of a file; None with the reason when neither says image."""
     kind = _suffix_format(path)
     if kind is None:
-        head = read_file(os.path.join(root, path), SNIFF_BYTES)
-        kind = sniff(head)
-    return None if kind == "npy" else kind  # an array is a picture in our files only
+        try:
+            kind = sniff(read_file(os.path.join(root, path), SNIFF_BYTES))
+        except OSError as error:
+            return None, f"its ending does not say image, and it cannot be read: {error.strerror or error}"
+    # An array is a picture in our files only.
+    return (None, "not an image") if kind in (None, "npy") else (kind, "")
 
 
 def _suffix_format(name: str) -> str | None:
@@ -187,7 +187,7 @@ def read_file(path: str, limit: int = -1) -> bytes:
     descriptor = os.open(path, flags)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"not a regular file: {path}")
+            raise OSError(errno.EINVAL, "not a regular file", path)
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
             return file.read(limit)
     finally:
