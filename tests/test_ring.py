@@ -14,7 +14,7 @@ DEPTH = 3
 @pytest.fixture
 def ring():
     with SharedBlock(PAGE) as block:
-        yield Ring(block, 100, DEPTH)
+        yield Ring(block, 1, 100, DEPTH)
 
 
 def test_slots_do_not_overlap_and_begin_at_pages(ring: Ring) -> None:

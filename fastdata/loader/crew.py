@@ -6,10 +6,11 @@ All make the same batches.
 
 from __future__ import annotations
 
+import os
+import queue
 import threading
+import time
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_futures
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,8 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.errors import WorkerError
+from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Recipe, kept_generators
+from fastdata.loader.recipe import Failure, Maker, Recipe
+
+# A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
+_GRACE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class Job:
         failures: what went wrong with those that were tried last.
         samples: what was made, for a loader with `collate_fn`.
         place: where the batch is made: a slot, or an array.
+        skipped: (key, reason) of the samples that were replaced.
     """
 
     ticket: int
@@ -42,6 +49,7 @@ class Job:
     failures: list[Failure] = field(default_factory=list)
     samples: list[Any] | None = None
     place: Any = None
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def wanted(self) -> NDArray[np.int64]:
@@ -52,17 +60,24 @@ class Job:
 class Crew(Protocol):
     """Makes batches.
 
-    `collating`: samples are wanted as they come, not in a batch.
+    Attributes:
+        depth: how many jobs it wants at a time.
+        owner: the process that it belongs to, whose forks must leave it alone; None if it can be used in any.
     """
 
     depth: int
+    owner: int | None
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: NDArray[np.int64]) -> Layout | Failure | None:
-        """Settle the layout before the first job; found by making one of the `first` samples if it is not known."""
+    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
+        """Settle the layout before the first job; found by making the sample `first` if it is not known.
+
+        Raises:
+            WorkerError: that took longer than `timeout` seconds.
+        """
         ...
 
     def submit(self, job: Job) -> bool:
-        """Take a job; False when there is no room for its batch yet."""
+        """Take a job; False when there is no room for it yet."""
         ...
 
     def receive(self, timeout: float | None) -> list[Job] | None:
@@ -87,23 +102,26 @@ class Crew(Protocol):
 
 
 class SoloCrew:
-    """Makes batches in the caller, when they are asked for. The process's own generators are as they were after it."""
+    """Makes batches in the caller, when they are asked for. The process's own generators are as they were after it.
 
-    depth = 1
+    `collating`: samples are wanted as they come, not in a batch.
+    """
 
-    def __init__(self, recipe: Recipe, batch_size: int, *, collating: bool) -> None:
-        self._maker, self._batch_size, self._collating = Maker(recipe), batch_size, collating
+    def __init__(self, recipe: Recipe, *, collating: bool) -> None:
+        self.depth = 1
+        self.owner: int | None = None
+        self._maker, self._collating = Maker(recipe), collating
         self._keep = kept_generators if recipe.pipeline.callables else nullcontext
         self._layout: Layout | None = None
         self._jobs: deque[Job] = deque()
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: NDArray[np.int64]) -> Layout | Failure | None:
+    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:  # noqa: ARG002
         if layout is None and not self._collating:
             with self._keep():
-                samples, failures = self._maker.samples(epoch, first[:1])
-            if failures:
-                return failures[0]
-            layout = Layout.of(samples[0])
+                found = self._maker.layout(epoch, first)
+            if isinstance(found, Failure):
+                return found
+            layout = found
         self._layout = layout
         return layout
 
@@ -112,20 +130,21 @@ class SoloCrew:
         return True
 
     def receive(self, timeout: float | None) -> list[Job] | None:  # noqa: ARG002  # nobody else is waited for
-        return [self._made(self._jobs.popleft())]
-
-    def _made(self, job: Job) -> Job:
+        job = self._jobs.popleft()
         with self._keep():
-            if self._collating or self._layout is None:
-                made, job.failures = self._maker.samples(job.epoch, job.wanted)
-                job.samples = merged(job, made)
-                return job
-            if job.place is None:
-                job.place = np.empty(len(job.indices) * self._layout.nbytes, np.uint8)
-            batch = self._layout.batch(job.place, len(job.indices))
-            rows = range(len(job.indices)) if job.rows is None else job.rows
-            job.failures = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
-        return job
+            self._make(job)
+        return [job]
+
+    def _make(self, job: Job) -> None:
+        rows = range(len(job.indices)) if job.rows is None else job.rows
+        if self._collating or self._layout is None:
+            made, job.failures = self._maker.samples(job.epoch, job.wanted, rows)
+            job.samples = merged(job, made)
+            return
+        if job.place is None:
+            job.place = np.empty(len(job.indices) * self._layout.nbytes, np.uint8)
+        batch = self._layout.batch(job.place, len(job.indices))
+        job.failures = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
 
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
         place: NDArray[np.uint8] = job.place
@@ -144,43 +163,86 @@ class SoloCrew:
 class ClerkCrew(SoloCrew):
     """For a loader that yields no pictures: every batch is finished as it comes."""
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: NDArray[np.int64]) -> Layout | Failure | None:  # noqa: ARG002
+    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:  # noqa: ARG002
         return layout
 
-    def _made(self, job: Job) -> Job:
-        return job
+    def _make(self, job: Job) -> None:
+        """There is nothing to make."""
 
 
 class ThreadCrew(SoloCrew):
     """Makes batches in threads. OpenCV lets go of the GIL while it decodes; user callables run one at a time."""
 
-    def __init__(self, recipe: Recipe, batch_size: int, workers: int, prefetch: int, *, collating: bool) -> None:
-        super().__init__(recipe, batch_size, collating=collating)
+    def __init__(self, recipe: Recipe, workers: int, prefetch: int, *, collating: bool) -> None:
+        super().__init__(recipe, collating=collating)
         self.depth = workers * prefetch
-        self._lock: Any = threading.Lock() if recipe.pipeline.callables else nullcontext()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata")
-        self._running: set[Future[Job]] = set()
+        self.owner = os.getpid()
+        self._maker = Maker(recipe, self._keep)  # around each call, so that decoding goes on beside it
+        self._generation = 0
+        self._todo: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
+        self._made: queue.SimpleQueue[tuple[int, Job, Exception | None]] = queue.SimpleQueue()
+        # Daemons, since a stuck one must not keep Python from ending.
+        self._threads = [threading.Thread(target=self._work, name="fastdata", daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while (order := self._todo.get()) is not None:
+            generation, job = order
+            error: Exception | None = None
+            if generation == self._generation:
+                try:
+                    self._make(job)
+                except Exception as raised:
+                    error = raised
+            self._made.put((generation, job, error))
+
+    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
+        if layout is not None or self._collating or self._layout is not None:
+            self._layout = self._layout or layout
+            return self._layout
+        found: queue.SimpleQueue[Layout | Failure] = queue.SimpleQueue()
+        probe = threading.Thread(target=lambda: found.put(self._maker.layout(epoch, first)), daemon=True)
+        probe.start()
+        try:
+            answer = found.get(timeout=timeout)
+        except queue.Empty:
+            raise too_slow(timeout) from None
+        probe.join()
+        if isinstance(answer, Layout):
+            self._layout = answer
+        return answer
 
     def submit(self, job: Job) -> bool:
-        self._running.add(self._pool.submit(self._locked, job))
+        self._todo.put((self._generation, job))
         return True
 
-    def _locked(self, job: Job) -> Job:
-        with self._lock:
-            return self._made(job)
-
     def receive(self, timeout: float | None) -> list[Job] | None:
-        done, self._running = wait_futures(self._running, timeout, FIRST_COMPLETED)
-        return [future.result() for future in done] or None
+        try:
+            generation, job, error = self._made.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if generation != self._generation:
+            return []
+        if error is not None:
+            raise error
+        return [job]
 
     def rest(self) -> None:
-        for future in self._running:
-            future.cancel()
-        self._running = set()
+        self._generation += 1
 
     def stop(self) -> None:
         self.rest()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for _ in self._threads:
+            self._todo.put(None)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def too_slow(timeout: float | None) -> WorkerError:
+    """The error when nothing came in time."""
+    return WorkerError(f"no batch within timeout={timeout} seconds; is a transform stuck?")
 
 
 def merged(job: Job, made: list[Any]) -> list[Any]:

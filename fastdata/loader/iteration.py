@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import LoadError, WorkerError
+from fastdata.errors import LoadError, OptionError, WorkerError
 from fastdata.formats import Reader
-from fastdata.loader.crew import Crew, Job
+from fastdata.loader.crew import Crew, Job, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure
 from fastdata.loader.schedule import Schedule
@@ -56,6 +57,7 @@ class Iteration:
         self._handed, self._skipped, self._label_of = handed, skipped, label_of
         self._sent = self._next = first
         self._done: dict[int, Job] = {}
+        self._again: list[Job] = []
         self._attempts: dict[tuple[int, int], int] = {}
         self._known = layout
         self._layout: Layout | None = None
@@ -63,6 +65,7 @@ class Iteration:
         self._release = weakref.finalize(self, release, crew, True)
         self._release.atexit = False
         self._broken = release
+        self._cut_off = False
 
     def __iter__(self) -> Self:
         return self
@@ -71,7 +74,11 @@ class Iteration:
         return len(self._plan)
 
     def __next__(self) -> Any:
+        if self._crew.owner not in (None, os.getpid()):
+            raise WorkerError("this iterator belongs to the parent of this process; begin one here: iter(loader)")
         if not self._release.alive:
+            if self._cut_off:
+                raise LoadError("the loader was closed while it was being iterated; begin anew: iter(loader)")
             raise StopIteration
         if self._next == len(self._plan):
             self._handed(self._next)
@@ -93,40 +100,55 @@ class Iteration:
         """End the epoch here."""
         self._release()
 
+    def cut_off(self) -> None:
+        """End the epoch because its loader is closed: going on is an error, not the end of the data."""
+        self._cut_off = self._next < len(self._plan) and self._release.alive
+        self._release()
+
     def _finished(self) -> Job:
+        timeout = self._settings.timeout or None
         if not self._settled:
-            self._settle()
+            self._settle(timeout)
         self._top_up()
         while (job := self._done.pop(self._next, None)) is None:
-            timeout = self._settings.timeout or None
             jobs = self._crew.receive(timeout)
             if jobs is None:
-                raise WorkerError(f"no batch within timeout={self._settings.timeout} seconds; is a transform stuck?")
+                raise too_slow(timeout)
             for done in jobs:
-                if done.failures and self._settings.on_error == "skip":
-                    self._mend(done)
-                else:
-                    self._done[done.ticket] = done
+                self._take(done)
             self._top_up()
         if job.failures:  # raised in its place, behind the batches before it, however many workers there are
             self._crew.drop(job)
             raise error_of(job.failures[0])
+        self._skipped.extend(job.skipped)  # likewise: in order, and of batches that are handed out
         self._next += 1
         return job
 
-    def _settle(self) -> None:
-        """Find the layout out; with on_error="skip", from the first samples that can be made."""
-        samples = self._plan.batch(self._next)[:_ATTEMPTS]
-        for at in range(len(samples)):
-            found = self._crew.lay_out(self._known, self._plan.epoch, samples[at:])
+    def _take(self, job: Job) -> None:
+        """A job that came back: done, or with samples to be replaced. Wrong options are no damaged samples."""
+        wrong = [failure for failure in job.failures if issubclass(failure.kind, OptionError)]
+        if not job.failures or wrong or self._settings.on_error == "raise":
+            job.failures = wrong or job.failures
+            self._done[job.ticket] = job
+        else:
+            self._mend(job)
+
+    def _settle(self, timeout: float | None) -> None:
+        """Find the layout out, from the first sample; with on_error="skip", from one that replaces it."""
+        for attempt in range(_ATTEMPTS + 1):
+            first = self._plan.replacement(self._next, 0, attempt) if attempt else int(self._plan.batch(self._next)[0])
+            found = self._crew.lay_out(self._known, self._plan.epoch, first, timeout)
             if not isinstance(found, Failure):
                 self._layout, self._settled = found, True
                 return
-            if self._settings.on_error == "raise" or at == len(samples) - 1:
+            given_up = attempt == _ATTEMPTS or self._settings.on_error == "raise"
+            if given_up or issubclass(found.kind, OptionError):
                 raise error_of(found)
 
     def _top_up(self) -> None:
         """Keep as many batches under way as the crew takes."""
+        while self._again and self._crew.submit(self._again[0]):
+            del self._again[0]
         while self._sent < len(self._plan) and self._sent - self._next < self._crew.depth:
             if not self._crew.submit(Job(self._sent, self._plan.epoch, self._plan.batch(self._sent))):
                 return
@@ -142,29 +164,33 @@ class Iteration:
                     f"{_ATTEMPTS} records in a row failed, the last one {failure.key!r} ({failure.reason}); "
                     "`fastdata verify` names all that are damaged"
                 )
-            self._skipped.append((failure.key, failure.reason))
+            job.skipped.append((failure.key, failure.reason))
             job.indices[failure.row] = self._plan.replacement(job.ticket, failure.row, attempt)
         job.rows = [failure.row for failure in job.failures]
         job.failures = []
-        if not self._crew.submit(job):
-            raise LoadError("a crew refused a batch that it had; please report this")
+        self._again.append(job)
 
     def _batch(self, job: Job) -> Any:
         settings = self._settings
         names = settings.fields or FIELDS
+        batch: Any
         if settings.collate_fn is not None:
             columns = [self._column(name, job, job.samples) for name in names]
-            rows = zip(*columns, strict=True)
-            return settings.collate_fn([dict(zip(names, row, strict=True)) if settings.fields else row for row in rows])
-        parts = [self._images(job) if name == "image" else _stacked(self._column(name, job)) for name in names]
+            rows: Any = zip(*columns, strict=True)
+            if settings.fields:
+                rows = (dict(zip(names, row, strict=True)) for row in rows)
+            batch = settings.collate_fn(list(rows))
+        else:
+            parts = [self._images(job) if name == "image" else _stacked(self._column(name, job)) for name in names]
+            batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
+        if settings.pin_memory:
+            batch = _pinned(batch)
         self._top_up()  # before the consumer works on this batch
-        return dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
+        return batch
 
     def _images(self, job: Job) -> Any:
         assert self._layout is not None
-        data = self._crew.hand_out(job)
-        images = self._layout.tensor(self._layout.batch(data, len(job.indices)))
-        return images.pin_memory() if self._settings.pin_memory else images
+        return self._layout.tensor(self._layout.batch(self._crew.hand_out(job), len(job.indices)))
 
     def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
@@ -182,12 +208,17 @@ class Iteration:
 
 def error_of(failure: Failure) -> Exception:
     """The error to raise for a sample that could not be made."""
-    words = f"record {failure.key!r}: {failure.reason}\n\nThe stack where it was made:\n{failure.stack}"
-    return failure.kind(words) if issubclass(failure.kind, LoadError) else _as_kind(failure, words)
+    stack = f"\n\nThe stack where it was made:\n{failure.stack}" if failure.stack else ""
+    return failure.kind(f"record {failure.key!r}: {failure.reason}{stack}")
 
 
-def _as_kind(failure: Failure, words: str) -> Exception:
-    return LoadError(words) if failure.kind is RuntimeError else failure.kind(words)
+def _pinned(batch: Any) -> Any:
+    """A copy of every tensor in it, in torch's pinned memory."""
+    import torch
+
+    from fastdata.nest import map_tensors
+
+    return map_tensors(batch, torch.Tensor.pin_memory)
 
 
 def _stacked(column: Any) -> Any:
@@ -209,5 +240,7 @@ def picture_tensor(sample: Any) -> Any:
 
     if isinstance(sample, np.ndarray) and sample.ndim == 3 and sample.dtype.kind in "biuf":
         array: NDArray[Any] = sample
+        if not array.flags.writeable or min(array.strides) < 0:  # torch takes neither
+            array = array.copy()
         return torch.from_numpy(array).permute(2, 0, 1)
     return sample

@@ -52,7 +52,13 @@ class Layout:
             OptionError: it is neither an array nor a tensor of numbers.
         """
         if _is_tensor(sample):
-            return cls(tuple(sample.shape), str(sample.dtype).removeprefix("torch."), channels_last=False)
+            name = str(sample.dtype).removeprefix("torch.")
+            if name not in _FOREIGN and not hasattr(np, "bool_" if name == "bool" else name):
+                raise OptionError(
+                    f"transform returned a tensor of {name}, which batches cannot be made of here; return float32, "
+                    "float16, bfloat16, uint8, ... (and cast on the device)"
+                )
+            return cls(tuple(sample.shape), name, channels_last=False)
         if isinstance(sample, np.ndarray) and sample.dtype.kind in _NUMBERS:
             return cls(sample.shape, sample.dtype.name, channels_last=sample.ndim == 3)
         raise OptionError(

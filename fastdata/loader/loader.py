@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,13 +17,13 @@ from fastdata.datasets import ImageDataset
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
-from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew, ThreadCrew
+from fastdata.loader.crews import Crews
 from fastdata.loader.iteration import Iteration
-from fastdata.loader.processes import ProcessCrew
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
-from fastdata.loader.settings import Settings, checked, integer
+from fastdata.loader.settings import Settings, check_fields, checked, integer
 from fastdata.transforms.pipeline import Pipeline
+from fastdata.world import World
 
 if TYPE_CHECKING:
     import multiprocessing.context
@@ -103,7 +106,7 @@ class DataLoader:
         multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
     ) -> None:
         self.reader, transform, exact, self._label_of = _source(data, transform, exact)
-        self._settings = checked(
+        self._checked = checked(
             len(self.reader),
             {
                 "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler, "indices": indices,
@@ -114,16 +117,26 @@ class DataLoader:
                 "multiprocessing_context": multiprocessing_context,
             },
         )  # fmt: skip
+        self._ranks_given = rank is not None
+        check_fields(self._checked.fields, self.reader)
+        if sampler is None:
+            split_of(self._checked, self._samples)
         if cache is not None:
             self.reader = _cached(self.reader, cache)
-        self._recipe = Recipe(self.reader, Pipeline(transform), self._settings.seed, exact)
-        self._crews = _Crews(self._recipe, self._settings)
+        self._recipe = Recipe(self.reader, Pipeline(transform), self._checked.seed, exact, on_error == "skip")
+        most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
+        self._crews = Crews(self._recipe, self._checked, most)
         self._position, self._start = Position(), Position()
         self._latest = 0
         self.skipped: list[tuple[str, str]] = []
-        self._close = weakref.finalize(self, self._crews.close)
-        if sampler is None:
-            split_of(self._settings, self._samples)
+        weakref.finalize(self, self._crews.close)  # also when it is forgotten, and when Python ends
+
+    @property
+    def _settings(self) -> Settings:
+        """As they were checked; who did not name a rank may start torch.distributed after making the loader."""
+        if not self._ranks_given and (world := World.current()) != self._checked.world:
+            self._checked = dataclasses.replace(self._checked, world=world)
+        return self._checked
 
     @property
     def batch_size(self) -> int:
@@ -150,34 +163,49 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch; the first one is 0."""
-        start = self._start
-        self._start = Position(start.epoch + 1)
-        self._latest += 1
-        number = self._latest
-        self._position = start
+        settings, start = self._settings, self._start
+        plan = schedule(settings, len(self.reader), start.epoch)
+        number = self._latest + 1
 
         def handed(batches: int) -> None:
             if number == self._latest:
                 self._position = self._at(plan, batches)
 
-        plan: Schedule = schedule(self._settings, len(self.reader), start.epoch)
-        return Iteration(
-            self._settings, self.reader, plan, self._crews.take(), self._crews.give_back, first=start.batches,
+        iteration = Iteration(
+            settings, self.reader, plan, self._crews.take(), self._crews.give_back, first=start.batches,
             layout=self._recipe.layout, handed=handed, skipped=self.skipped, label_of=self._label_of,
         )  # fmt: skip
+        self._crews.watch(iteration)
+        self._latest, self._position, self._start = number, start, Position(start.epoch + 1)
+        return iteration
 
     @staticmethod
     def _at(plan: Schedule, batches: int) -> Position:
         return Position(plan.epoch, batches) if batches < len(plan) else Position(plan.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch, from its start."""
-        self._start = self._position = Position(integer("epoch", epoch, 0))
+        """The next iteration is this epoch, from its start; or from where a state stood that was loaded and is in it.
+
+        So a training loop that names every epoch goes on where it was, too.
+        """
+        if integer("epoch", epoch, 0) != self._start.epoch:
+            self._start = Position(int(epoch))
+        self._position = self._start
         self._latest += 1
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """The data set's; others' data have none, and are known by their keys."""
+        if self.reader.manifest.fingerprint:
+            return self.reader.manifest.fingerprint
+        found = hashlib.sha256()
+        for key in self.reader.keys:
+            found.update(key.encode("utf-8", "surrogateescape") + b"\0")
+        return found.hexdigest()
 
     def state_dict(self) -> dict[str, int | str]:
         """Where this loader stands, as plain JSON values: what was handed out, by the latest iterator."""
-        return self._position.state(self._settings, self.reader.manifest.fingerprint, self._samples)
+        return self._position.state(self._settings, self._fingerprint, self._samples)
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
         """Go on from a state: the next iterator gives the batches that an unbroken run would have given next.
@@ -187,13 +215,12 @@ class DataLoader:
         Raises:
             OptionError: it is of other data or another seed, or does not fall between two of these global batches.
         """
-        fingerprint = self.reader.manifest.fingerprint
-        self._start = self._position = Position.load(state, self._settings, fingerprint, self._samples)
+        self._start = self._position = Position.load(state, self._settings, self._fingerprint, self._samples)
         self._latest += 1
 
     def close(self) -> None:
-        """End the workers; iterators that are still in use end theirs when they are done."""
-        self._close()
+        """End the workers, and the iterators in use: the batches that they gave stay, going on is an error."""
+        self._crews.close()
 
     def __enter__(self) -> Self:
         return self
@@ -207,50 +234,9 @@ class DataLoader:
         return f"<DataLoader of {self.reader!r}: batch_size {self.batch_size}, {self.num_workers} workers>"
 
 
-class _Crews:
-    """The crews of a loader that nobody uses at the moment."""
-
-    def __init__(self, recipe: Recipe, settings: Settings) -> None:
-        self._recipe, self._settings = recipe, settings
-        self._idle: list[Crew] = []
-        self._closed = False
-
-    def take(self) -> Crew:
-        """An idle crew, or a new one: two iterators at once are independent."""
-        return self._idle.pop() if self._idle else self._new()
-
-    def _new(self) -> Crew:
-        settings, recipe = self._settings, self._recipe
-        collating = settings.collate_fn is not None
-        if settings.fields is not None and "image" not in settings.fields:
-            return ClerkCrew(recipe, settings.batch_size, collating=collating)
-        if not settings.num_workers:
-            return SoloCrew(recipe, settings.batch_size, collating=collating)
-        if settings.worker_mode == "thread":
-            return ThreadCrew(
-                recipe, settings.batch_size, settings.num_workers, settings.prefetch_factor, collating=collating
-            )
-        return ProcessCrew(
-            recipe, settings.batch_size, settings.num_workers, settings.prefetch_factor, settings.context,
-            collating=collating,
-        )  # fmt: skip
-
-    def give_back(self, crew: Crew, usable: bool) -> None:
-        if self._closed or not usable or not self._settings.persistent_workers:
-            crew.stop()
-            return
-        crew.rest()
-        self._idle.append(crew)
-
-    def close(self) -> None:
-        self._closed = True
-        while self._idle:
-            self._idle.pop().stop()
-
-
 def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, Callable[[int], Any] | None]:
     """Reader, transform, exactness and target_transform of what a loader is given."""
-    if isinstance(data, ImageDataset):
+    if isinstance(data, ImageDataset) and _makes_its_samples(data):
         if transform is not None and data.transform is not None:
             raise OptionError("the ImageDataset has a transform and another one is given: leave one of the two out")
         if data.transforms is not None:
@@ -264,6 +250,11 @@ def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, 
         f"fastdata.DataLoader reads a path, a fastdata Reader or an ImageDataset, not {type(data).__name__}; "
         "for any other data set use torch.utils.data.DataLoader with worker_init_fn=fastdata.seed_worker"
     )
+
+
+def _makes_its_samples(data: ImageDataset) -> bool:
+    """Not a class of the user's own that makes them in another way, which the workers here would pass by."""
+    return all(getattr(type(data), name) is getattr(ImageDataset, name) for name in ("__getitem__", "__len__"))
 
 
 def _cached(reader: Reader, cache: str) -> Reader:

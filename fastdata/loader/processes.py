@@ -7,54 +7,75 @@ crew.
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 import time
 from collections import deque
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.loader.crew import Job, merged
+from fastdata.loader.crew import Job, merged, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Recipe
 from fastdata.loader.ring import PAGE, Ring
-from fastdata.loader.start import needs_main, start
-from fastdata.loader.worker import run
+from fastdata.loader.start import NAME, Deaf, needs_main, run, start, starting
 from fastdata.sharedmem import SharedBlock
 
 # A worker that was told to end and does not is killed: it is decoding for nobody.
 _GRACE_SECONDS = 1.0
-# What fits a socket's buffer on every system, with its frame.
-_SAFE_MESSAGE = 4096
+# Messages on their way to one worker. Each is some 150 bytes and takes about 1 kB of a socket's buffer, of which Linux
+# gives 208 kB and others less: sending one never waits for a worker, which may itself be waiting to send.
+_MOST_UNDER_WAY = 32
+# What the kernel ends a process with that asks for memory there is none of.
+_OUT_OF_MEMORY = {-getattr(signal, name) for name in ("SIGKILL", "SIGBUS") if hasattr(signal, name)}
 
 
 class _Member:
     """A worker process, its connection, and the jobs that it has not answered yet, oldest first."""
 
     def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[_Member], *, main: bool) -> None:
-        self.connection, theirs = context.Pipe()
+        method = context.get_start_method()
         self.jobs: deque[Job | None] = deque()  # None: a job that nobody waits for any more
-        forked = context.get_start_method() == "fork"
-        inherited = [self.connection, *(other.connection for other in others)] if forked else []
-        self.process = context.Process(
-            target=run, args=(theirs, block, recipe, inherited), daemon=True, name="fastdata-worker"
-        )
-        try:
-            start(self.process, main=main)
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            theirs.close()
+        with starting:
+            self.connection, theirs = context.Pipe()
+            inherited = [self.connection, *(other.connection for other in others)] if method == "fork" else []
+            self.process = context.Process(
+                target=run, args=(Deaf(), theirs, block, recipe, inherited), daemon=True, name=NAME
+            )
+            try:
+                start(self.process, method, main=main)
+            except BaseException:
+                self.connection.close()
+                if self.process.pid is not None:
+                    self.process.kill()
+                    self.process.join()
+                raise
+            finally:
+                theirs.close()
 
     def death(self) -> WorkerError:
         self.process.join(_GRACE_SECONDS)
         code = self.process.exitcode
         how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
-        hint = " (often: the machine ran out of memory; use fewer workers or smaller batches)" if code == -9 else ""
+        hint = " (often: memory ran out; use fewer workers or smaller batches)" if code in _OUT_OF_MEMORY else ""
         return WorkerError(f"loader worker (pid {self.process.pid}) {how}{hint}; the loader can be iterated again")
+
+    def tell(self, message: tuple[Any, ...]) -> None:
+        try:
+            self.connection.send(message)
+        except OSError as error:
+            raise self.death() from error
+
+    def heard(self) -> Any:
+        try:
+            blob = self.connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise self.death() from error
+        return pickle.loads(blob)
 
 
 class ProcessCrew:
@@ -64,7 +85,7 @@ class ProcessCrew:
         recipe: how samples are made.
         batch_size: the most samples in a batch.
         workers: how many processes.
-        prefetch: jobs for each of them at a time.
+        prefetch: jobs for each of them at a time, up to 32.
         context: a context of multiprocessing.
         collating: samples come back through the pipe instead.
     """
@@ -72,72 +93,62 @@ class ProcessCrew:
     def __init__(
         self, recipe: Recipe, batch_size: int, workers: int, prefetch: int, context: Any, *, collating: bool
     ) -> None:
-        self.depth = workers * prefetch
+        self.depth = workers * min(prefetch, _MOST_UNDER_WAY)
+        self.owner: int | None = os.getpid()
         self._batch_size, self._collating = batch_size, collating
         self._layout: Layout | None = None
         self._ring: Ring | None = None
         self._generation = 0
-        self._owner = os.getpid()
         self._block = SharedBlock(PAGE)
         self._members: list[_Member] = []
         try:
-            main = context.get_start_method() != "fork" and needs_main(recipe.pipeline)
+            main = context.get_start_method() != "fork" and needs_main(recipe)
             for _ in range(workers):
                 self._members.append(_Member(context, self._block, recipe, self._members, main=main))
         except BaseException:
             self.stop()
             raise
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: NDArray[np.int64]) -> Layout | Failure | None:
-        if self._collating or self._ring is not None:
+    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
+        if self._ring is not None:
             return self._layout
-        if layout is None:
-            answer = self._asked(self._members[0], ("probe", epoch, int(first[0])))
+        if layout is None and not self._collating:
+            answer = self._probed(epoch, first, timeout)
             if isinstance(answer, Failure):
                 return answer
             layout = answer
-        self._ring = Ring(self._block, self._batch_size * layout.nbytes, self.depth)
-        self._layout = layout
+        self._layout = None if self._collating else layout
+        nbytes = 0 if self._layout is None else self._layout.nbytes
+        self._ring = Ring(self._block, self._batch_size, nbytes, self.depth)
         for member in self._members:
-            self._tell(member, ("lay_out", layout, self._ring.size))
+            member.tell(("lay_out", self._layout, self._batch_size, self._ring.size))
             member.jobs.append(None)  # its answer means nothing
-        return layout
+        return self._layout
 
-    def _asked(self, member: _Member, message: tuple[Any, ...]) -> Any:
-        self._tell(member, message)
-        ready = wait([member.connection, member.process.sentinel])
+    def _probed(self, epoch: int, index: int, timeout: float | None) -> Layout | Failure:
+        member = self._members[0]
+        member.tell(("probe", epoch, index))
+        ready = wait([member.connection, member.process.sentinel], timeout)
+        if not ready:
+            raise too_slow(timeout)
         if member.connection not in ready:
             raise member.death()
-        return self._heard(member)
-
-    def _tell(self, member: _Member, message: tuple[Any, ...]) -> None:
-        try:
-            member.connection.send(message)
-        except OSError as error:
-            raise member.death() from error
-
-    def _heard(self, member: _Member) -> Any:
-        try:
-            return member.connection.recv()
-        except (EOFError, OSError) as error:
-            raise member.death() from error
+        found: Layout | Failure = member.heard()
+        return found
 
     def submit(self, job: Job) -> bool:
-        blob = job.wanted.tobytes()
-        if self._collating:
-            message: tuple[Any, ...] = ("samples", job.ticket, self._generation, job.epoch, blob)
-        else:
-            assert self._ring is not None
-            if job.place is None and (slot := self._ring.take()) is not None:
-                job.place = slot
-            if job.place is None:
-                return False
-            place, count = self._ring.place(job.place), len(job.indices)
-            message = ("fill", job.ticket, self._generation, place, count, job.rows, job.epoch, blob)
+        assert self._ring is not None
         member = min(self._members, key=lambda each: len(each.jobs))
-        if self._collating and member.jobs and len(blob) > _SAFE_MESSAGE:
-            return False  # it may be sending samples, and would not read what we send
-        self._tell(member, message)
+        if len(member.jobs) >= _MOST_UNDER_WAY:
+            return False
+        if job.place is None:
+            job.place = self._ring.take()
+        if job.place is None:
+            return False
+        wanted = job.wanted
+        self._ring.order(job.place, wanted, job.rows)
+        name, place, rows = "samples" if self._collating else "fill", self._ring.place(job.place), job.rows is not None
+        member.tell((name, self._generation, place, len(wanted), rows, job.epoch))
         member.jobs.append(job)
         return True
 
@@ -148,35 +159,33 @@ class ProcessCrew:
         ready = wait(list(by_handle), timeout)
         if not ready:
             return None
-        heard = [handle for handle in ready if isinstance(handle, Connection)]
+        heard = [handle for handle in ready if not isinstance(handle, int)]  # sentinels are plain numbers
         if not heard:
             raise by_handle[ready[0]].death()
         return [job for handle in heard for job in self._answer(by_handle[handle])]
 
     def _answer(self, member: _Member) -> list[Job]:
-        answer = self._heard(member)
+        answer = member.heard()
         job = member.jobs.popleft()
         if job is None:
             return []
         if job.epoch < 0:  # forgotten: only its slot matters
-            self._forget(job)
+            self.drop(job)
             return []
-        _, job.failures, *made = answer
+        job.failures, *made = answer
         if made:
             job.samples = merged(job, made[0])
+            self.drop(job)
         return [job]
-
-    def _forget(self, job: Job) -> None:
-        if self._ring is not None and job.place is not None:
-            self._ring.give_back(job.place)
-            job.place = None
 
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
         assert self._ring is not None
         return self._ring.hand_out(job.place, sum(len(member.jobs) for member in self._members))
 
     def drop(self, job: Job) -> None:
-        self._forget(job)
+        if self._ring is not None and job.place is not None:
+            self._ring.give_back(job.place)
+            job.place = None
 
     def rest(self) -> None:
         """Jobs under way are answered without being done; their slots come back with the answers."""
@@ -191,14 +200,13 @@ class ProcessCrew:
             self._ring.reclaim({job.place for job in jobs if job is not None and job.place is not None})
 
     def stop(self) -> None:
-        if os.getpid() != self._owner:  # a child that was forked from the owner has no say
-            return
         self.rest()
         for member in self._members:
             try:
                 member.connection.send(None)
             except OSError:
                 member.process.kill()
+            member.connection.close()  # one that is sending ends, too
         deadline = time.monotonic() + _GRACE_SECONDS
         for member in self._members:
             member.process.join(max(0.0, deadline - time.monotonic()))
@@ -206,6 +214,5 @@ class ProcessCrew:
                 member.process.kill()
                 member.process.join()
             member.process.close()
-            member.connection.close()
         self._members = []
         self._block.close()

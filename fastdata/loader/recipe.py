@@ -6,11 +6,10 @@ The same code runs in worker processes, in threads and in the main process, and 
 
 from __future__ import annotations
 
-import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import FastdataError
+from fastdata.errors import FastdataError, LoadError
 from fastdata.formats import Reader
+from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
-from fastdata.transforms.callables import PictureCall
 from fastdata.transforms.pipeline import Pipeline
 
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
+# What is kept of a reason: a whole batch may fail, and each failure passes through a pipe.
+_LONGEST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample that could not be made: its row in the batch, its key, what went wrong, and the stack."""
+    """A sample that could not be made: its row in the batch, its key, what went wrong, and the stack (of the first)."""
 
     row: int
     key: str
@@ -49,12 +50,14 @@ class Recipe:
         pipeline: what is done with their pictures.
         seed: the loader's seed.
         exact: never decode at a reduced DCT scale.
+        skip: samples that fail will be replaced, so that the others of their batch are made, too.
     """
 
     reader: Reader
     pipeline: Pipeline
     seed: int
     exact: bool = False
+    skip: bool = False
 
     @property
     def layout(self) -> Layout | None:
@@ -64,43 +67,63 @@ class Recipe:
 
 
 class Maker:
-    """Makes samples by a recipe."""
+    """Makes samples by a recipe.
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    Args:
+        recipe: the recipe.
+        guard: entered around user callables.
+    """
+
+    def __init__(self, recipe: Recipe, guard: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        self._recipe, self._guard = recipe, guard
         self._rules = Rules.of(recipe.reader.manifest.options)
+        self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
 
     def fill(
         self, epoch: int, indices: NDArray[np.int64], batch: NDArray[Any], layout: Layout, rows: Sequence[int]
     ) -> list[Failure]:
         """Make the samples of a batch, or of some rows of it, in their places."""
-        if not self._recipe.pipeline.callables and layout.channels_last and layout.dtype == "uint8":
+        if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
             numbers = self._recipe.pipeline.numbers(self._recipe.seed, epoch, indices).tolist()
             return self._each(indices, rows, lambda at, index, row: self._picture(index, numbers[at], batch[row]))
         making = self._making(epoch, indices)
-        return self._each(indices, rows, lambda at, index, row: layout.put(making(at, index), batch[row]))
+        return self._each(indices, rows, lambda at, index, row: layout.put(making(at, index), batch[row, ...]))
 
-    def samples(self, epoch: int, indices: NDArray[np.int64]) -> tuple[list[Any], list[Failure]]:
-        """The samples of a batch as they come, for `collate_fn`; None where one failed."""
+    def samples(self, epoch: int, indices: NDArray[np.int64], rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
+        """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
         made: list[Any] = [None] * len(indices)
         making = self._making(epoch, indices)
 
-        def make(at: int, index: int, row: int) -> None:
-            made[row] = making(at, index)
+        def make(at: int, index: int, _row: int) -> None:
+            made[at] = making(at, index)
 
-        return made, self._each(indices, range(len(indices)), make)
+        return made, self._each(indices, rows, make)
+
+    def layout(self, epoch: int, index: int) -> Layout | Failure:
+        """The layout of a sample."""
+        found: list[Layout] = []
+        making = self._making(epoch, np.array([index]))
+        failures = self._each(np.array([index]), [0], lambda at, index, _: found.append(Layout.of(making(at, index))))
+        return failures[0] if failures else found[0]
+
+    def key(self, index: int) -> str:
+        """The key of a record."""
+        return self._recipe.reader.keys[index]
 
     def _making(self, epoch: int, indices: NDArray[np.int64]) -> Callable[[int, int], Any]:
         pipeline = self._recipe.pipeline
         numbers = pipeline.numbers(self._recipe.seed, epoch, indices).tolist()
-        seeds = keys(self._recipe.seed, epoch, indices, stream=CALLABLES).tolist() if pipeline.callables else []
+        if not pipeline.callables:
+            return lambda at, index: self._picture(index, numbers[at])
+        seeds = keys(self._recipe.seed, epoch, indices, stream=CALLABLES).tolist()
 
         def make(at: int, index: int) -> Any:
-            sample = self._picture(index, numbers[at])
-            if pipeline.callables:
-                seed_generators(seeds[at], pipeline.callables)
+            sample, known = self._picture(index, numbers[at]), "torch" in sys.modules
+            with self._guard():
+                seed_generators(seeds[at], self._own_generators)
                 sample = pipeline.call(sample)
-            return sample
+            # A callable that has just loaded torch may have drawn from a generator that was not there to be seeded.
+            return sample if known or "torch" not in sys.modules else make(at, index)
 
         return make
 
@@ -112,47 +135,18 @@ class Maker:
     def _each(
         self, indices: NDArray[np.int64], rows: Sequence[int], make: Callable[[int, int, int], Any]
     ) -> list[Failure]:
-        failures = []
+        failures: list[Failure] = []
         for at, (index, row) in enumerate(zip(indices.tolist(), rows, strict=True)):
             try:
                 make(at, index, row)
             except Exception as error:
-                failures.append(self._failure(row, index, error))
+                failures.append(self._failure(row, index, error, "" if failures else traceback.format_exc()))
+                if not self._recipe.skip:  # the batch will not be handed out
+                    break
         return failures
 
-    def _failure(self, row: int, index: int, error: Exception) -> Failure:
-        kind = type(error) if isinstance(error, FastdataError) else RuntimeError
-        reason = str(error) if isinstance(error, FastdataError) else f"{type(error).__name__}: {error}"
-        return Failure(row, self._recipe.reader.keys[index], reason, traceback.format_exc(), kind)
-
-
-def seed_generators(seed: int, callables: Sequence[PictureCall]) -> None:
-    """Seed what user callables may draw from: `random`, `numpy.random`, torch's CPU generator, and their own.
-
-    A generator of its own is seeded through `set_random_seed` (albumentations). What cannot be seeded: generators that
-    a callable keeps to itself (`np.random.default_rng()` made at import, CUDA generators, C libraries).
-    """
-    random.seed(seed)
-    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.manual_seed(seed)
-    for part in callables:
-        own = getattr(part.transform, "set_random_seed", None)
-        if own is not None:
-            own(seed & 0xFFFFFFFF)
-
-
-@contextmanager
-def kept_generators() -> Iterator[None]:
-    """Put the process's own generators back afterwards: samples made in the main process leave no trace in them."""
-    state, numpy_state = random.getstate(), np.random.get_state()
-    torch = sys.modules.get("torch")
-    torch_state = torch.default_generator.get_state() if torch is not None else None
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(numpy_state)
-        if torch is not None and torch_state is not None:
-            torch.default_generator.set_state(torch_state)
+    def _failure(self, row: int, index: int, error: Exception, stack: str) -> Failure:
+        ours = isinstance(error, FastdataError)
+        reason = str(error) if ours else f"{type(error).__name__}: {error}"
+        kind = type(error) if ours else LoadError
+        return Failure(row, self.key(index), reason[:_LONGEST_REASON], stack, kind)

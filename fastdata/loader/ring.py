@@ -3,6 +3,9 @@
 A slot is free, at work in a worker, or lent to the consumer. A lent slot comes back when the last view of its batch is
 gone: views, slices, `.numpy()` and DLPack all keep the array that the ring watches alive. When a consumer keeps
 batches the ring grows (memory is taken when a slot is first written) up to a bound; past it batches are copies.
+
+A slot begins with what its worker is to make: the records, and the rows of the batch they belong in. So the messages
+that go through pipes have one small size, however large a batch is, and never fill a pipe.
 """
 
 from __future__ import annotations
@@ -20,6 +23,14 @@ from fastdata.sharedmem import SharedBlock
 PAGE = 4096
 # Batches that a consumer may keep before it gets copies: a prefetcher holds two or three, an evaluation a few more.
 KEPT = 8
+# Pixels begin at cache lines.
+_LINE = 64
+
+
+def slot_words(block: SharedBlock, place: int, batch_size: int) -> tuple[NDArray[np.int64], int]:
+    """Two rows of words at the head of a slot, records and rows of the batch; and the bytes that they take."""
+    words = np.frombuffer(block.buffer, np.int64, 2 * batch_size, place).reshape(2, batch_size)
+    return words, -(-words.nbytes // _LINE) * _LINE
 
 
 class Ring:
@@ -27,17 +38,19 @@ class Ring:
 
     Args:
         block: the shared memory; it is grown to hold every slot there may be.
-        slot_bytes: what a slot must hold.
+        batch_size: the most samples in a batch.
+        sample_bytes: what one sample takes; 0 for slots that only carry jobs.
         depth: how many slots are at work at a time.
     """
 
-    def __init__(self, block: SharedBlock, slot_bytes: int, depth: int) -> None:
-        self._slot_bytes = -(-max(slot_bytes, 1) // PAGE) * PAGE
+    def __init__(self, block: SharedBlock, batch_size: int, sample_bytes: int, depth: int) -> None:
+        self._block, self._batch_size, self._depth = block, batch_size, depth
+        self._head = -(-16 * batch_size // _LINE) * _LINE
+        self._bytes = batch_size * sample_bytes
+        self._slot_bytes = -(-(self._head + self._bytes) // PAGE) * PAGE
         self._most = depth + max(depth, KEPT)
-        self._depth = depth
         self.size = PAGE + self._most * self._slot_bytes
         block.grow(self.size)
-        self._block = block
         self._free = list(range(depth))
         self._count = depth
         self._returned: deque[int] = deque()
@@ -55,6 +68,13 @@ class Ring:
         """Where a slot begins in the block."""
         return PAGE + slot * self._slot_bytes
 
+    def order(self, slot: int, indices: NDArray[np.int64], rows: list[int] | None) -> None:
+        """Write down what is to be made in a slot."""
+        words = slot_words(self._block, self.place(slot), self._batch_size)[0]
+        words[0, : len(indices)] = indices
+        if rows is not None:
+            words[1, : len(rows)] = rows
+
     def give_back(self, slot: int) -> None:
         """Make a slot free that was not lent."""
         heapq.heappush(self._free, slot)
@@ -65,13 +85,13 @@ class Ring:
         self._free = [slot for slot in range(self._count) if slot not in self._watched and slot not in working]
 
     def hand_out(self, slot: int, working: int) -> NDArray[np.uint8]:
-        """The bytes of a finished slot, for the consumer to keep as long as it likes.
+        """The bytes of a finished slot's samples, for the consumer to keep as long as it likes.
 
         Args:
             slot: the slot.
             working: how many others are at work: with those that are free, there must be enough to go on.
         """
-        data = np.frombuffer(self._block.buffer, np.uint8, self._slot_bytes, self.place(slot))
+        data = np.frombuffer(self._block.buffer, np.uint8, self._bytes, self.place(slot) + self._head)
         self._collect()
         if len(self._free) + self._most - self._count + working < self._depth:
             copy = data.copy()

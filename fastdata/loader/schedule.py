@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
-from fastdata.loader.settings import Settings
+from fastdata.loader.settings import Settings, integer
 from fastdata.order import Split, permutation
 from fastdata.seeding import key
 
@@ -124,10 +124,14 @@ class Position:
                 raise OptionError(
                     f"the state has {name} {state[name]!r}, this loader {here!r}: resume with the same data and seed"
                 )
-        batches, rest = divmod(state["consumed"], settings.global_batch)
+        epoch, consumed = (integer(f"the state's {name}", state[name], 0) for name in ("epoch", "consumed"))
+        batches, rest = divmod(consumed, settings.global_batch)
         if rest:
             raise OptionError(
-                f"{state['consumed']} samples were consumed, which is no multiple of batch_size * world_size = "
+                f"{consumed} samples were consumed, which is no multiple of batch_size * world_size = "
                 f"{settings.global_batch}: resume with the same global batch"
             )
-        return cls(state["epoch"], batches)
+        total = split_of(settings, samples).batches
+        if batches > total:
+            raise OptionError(f"the state stands behind {batches} batches of an epoch, which has {total} here")
+        return cls(epoch, batches) if batches < total else cls(epoch + 1)

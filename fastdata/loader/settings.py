@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 from fastdata.cpus import available_cpus
 from fastdata.errors import OptionError
+from fastdata.formats import Reader
 from fastdata.world import World
 
 FIELDS = ("image", "label")
+# What a loader gives of every record, beside the fields that it was stored with.
+_COLUMNS = ("image", "label", "key", "index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     _one_of("on_error", given["on_error"], ("raise", "skip"))
     if given["sampler"] is not None and (given["shuffle"] or given["indices"] is not None):
         raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
-    if not isinstance(given["timeout"], (int, float)) or given["timeout"] < 0:
+    if not isinstance(given["timeout"], (int, float)) or not 0 <= given["timeout"] < math.inf:
         raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {given['timeout']!r}")
     if given["collate_fn"] is not None and not callable(given["collate_fn"]):
         raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
@@ -74,6 +78,18 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given["world"] = World.current(given.pop("rank"), given.pop("world_size"))
     given["context"] = _context(given.pop("multiprocessing_context"))
     return Settings(**given)
+
+
+def check_fields(wanted: Sequence[str] | None, reader: Reader) -> None:
+    """Whether the records have these fields, as far as their data set tells.
+
+    Raises:
+        OptionError: naming those that there are.
+    """
+    there = [*_COLUMNS, *reader.manifest.fields]
+    for name in wanted or ():
+        if name not in there:
+            raise OptionError(f"fields: {name!r} is none of {', '.join(map(repr, there))}")
 
 
 def integer(name: str, value: Any, least: int | None) -> int:
@@ -112,8 +128,10 @@ def _fields(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _context(given: Any) -> Any:
-    """A context of multiprocessing, from its name, itself, or None: the platform's default."""
-    if given is None or isinstance(given, str):
+    """A context of multiprocessing, from its name or itself; None is settled when processes are started."""
+    if given is None:
+        return None
+    if isinstance(given, str):
         try:
             return multiprocessing.get_context(given)
         except ValueError:

@@ -1,8 +1,9 @@
 """The loop of a worker process: jobs in, pixels into the shared block, small answers out.
 
-A job is (ticket, generation, place, rows, epoch, indices), all small integers. The answer is (ticket, failures), or
-(ticket, failures, samples) for a loader with `collate_fn`. The first eight bytes of the block hold the generation that
-is wanted: jobs of an older one (the consumer left its loop) are answered without being done.
+A job is (name, generation, place, wanted, rows, epoch), all small integers; which records are wanted, and in which rows
+of the batch they belong, lies in the slot itself. The answer is a list of failures, and the samples for a loader with
+`collate_fn`. The first eight bytes of the block hold the generation that is wanted: jobs of an older one (the consumer
+left its loop) are answered without being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -12,16 +13,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-import signal
+import os
+import pickle
 import sys
+import threading
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from fastdata.errors import OptionError
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
+from fastdata.loader.ring import slot_words
+from fastdata.loader.start import ignore_interrupts
 from fastdata.sharedmem import SharedBlock
 
 
@@ -29,8 +36,10 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
     """What a worker process is started with. `inherited`: ends of other pipes that a fork copied."""
     for other in inherited:
         other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    ignore_interrupts()
+    _watch_parent()
     cv2.setNumThreads(0)  # the processes are the parallelism
+    os.environ["OMP_NUM_THREADS"] = "1"  # the same for torch, should a transform import it
     gc.freeze()  # a forked child's collector would write to, and so copy, every page of the parent's heap
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
@@ -38,48 +47,73 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
         _Worker(connection, block, Maker(recipe)).serve()
 
 
+def _watch_parent() -> None:
+    """End with the parent, also in the middle of a slow transform."""
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return
+    watched: list[Any] = [parent.sentinel]
+    if hasattr(os, "pidfd_open"):  # the sentinel is a pipe, which other forks of the parent keep open when it is gone
+        try:
+            watched.append(os.pidfd_open(parent.pid))
+        except ProcessLookupError:
+            os._exit(1)
+        except OSError:  # an old kernel, or a sandbox that forbids it
+            pass
+
+    def wait_and_end() -> None:
+        wait(watched)
+        os._exit(1)
+
+    threading.Thread(target=wait_and_end, name="fastdata-parent", daemon=True).start()
+
+
 class _Worker:
     def __init__(self, connection: Connection, block: SharedBlock, maker: Maker) -> None:
         self._connection, self._block, self._maker = connection, block, maker
         self._layout: Layout | None = None
+        self._batch_size = 0
 
     def serve(self) -> None:
-        parent = multiprocessing.parent_process()
-        watched: list[Any] = [self._connection] + ([parent.sentinel] if parent is not None else [])
-        while self._connection in wait(watched):
-            message = self._connection.recv()
-            if message is None:
-                return
+        while (message := self._connection.recv()) is not None:
             name, *arguments = message
-            self._connection.send(getattr(self, name)(*arguments))
+            answer = getattr(self, name)(*arguments)
+            # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
+            self._connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
 
-    def lay_out(self, layout: Layout, size: int) -> None:
-        """The block has grown to `size`; samples lie in it like this."""
+    def lay_out(self, layout: Layout | None, batch_size: int, size: int) -> None:
+        """The block has grown to `size`; slots are for `batch_size` samples, which lie in them like this."""
         self._block.grow(size)
-        self._layout = layout
+        self._layout, self._batch_size = layout, batch_size
 
     def probe(self, epoch: int, index: int) -> Layout | Failure:
         """The layout of a sample."""
-        samples, failures = self._maker.samples(epoch, np.array([index]))
-        return failures[0] if failures else Layout.of(samples[0])
+        return self._maker.layout(epoch, index)
 
-    def fill(
-        self, ticket: int, generation: int, place: int, count: int, rows: list[int] | None, epoch: int, indices: bytes
-    ) -> tuple[int, list[Failure]]:
+    def fill(self, generation: int, place: int, wanted: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
         if self._stale(generation):
-            return ticket, []
+            return ([],)
         assert self._layout is not None
-        buffer = np.frombuffer(self._block.buffer, np.uint8, count * self._layout.nbytes, place)
-        batch = self._layout.batch(buffer, count)
-        return ticket, self._maker.fill(
-            epoch, np.frombuffer(indices, np.int64), batch, self._layout, rows if rows is not None else range(count)
-        )
+        indices, where, head = self._words(place, wanted)
+        buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, place + head)
+        batch = self._layout.batch(buffer, self._batch_size)
+        return (self._maker.fill(epoch, indices, batch, self._layout, where.tolist() if rows else range(wanted)),)
 
-    def samples(self, ticket: int, generation: int, epoch: int, indices: bytes) -> tuple[int, list[Failure], list[Any]]:
+    def samples(self, generation: int, place: int, wanted: int, rows: bool, epoch: int) -> bytes:
         if self._stale(generation):
-            return ticket, [], []
-        made, failures = self._maker.samples(epoch, np.frombuffer(indices, np.int64))
-        return ticket, failures, made
+            return pickle.dumps(([], []))
+        indices, where, _ = self._words(place, wanted)
+        made, failures = self._maker.samples(epoch, indices, where.tolist() if rows else range(wanted))
+        try:
+            return pickle.dumps((failures, made), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
+            return pickle.dumps(([Failure(0, self._maker.key(int(indices[0])), words, "", OptionError)], []))
+
+    def _words(self, place: int, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """The wanted records, their rows, and how many bytes of the slot these take."""
+        words, head = slot_words(self._block, place, self._batch_size)
+        return words[0, :wanted].copy(), words[1, :wanted], head
 
     def _stale(self, generation: int) -> bool:
         return int.from_bytes(self._block.buffer[:8], "little") != generation

@@ -1,0 +1,91 @@
+"""Crews of a loader: those that nobody uses at the moment are kept for the next iterator, and all end with the loader.
+
+A crew belongs to the process that made it. In a fork of that, everything here begins anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import weakref
+from typing import Any
+
+from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew, ThreadCrew
+from fastdata.loader.iteration import Iteration
+from fastdata.loader.processes import ProcessCrew
+from fastdata.loader.recipe import Recipe
+from fastdata.loader.settings import Settings
+
+
+class Crews:
+    """The crews of a loader.
+
+    Args:
+        recipe: how samples are made.
+        settings: of the loader.
+        batch_size: the most samples that a batch can have.
+    """
+
+    def __init__(self, recipe: Recipe, settings: Settings, batch_size: int) -> None:
+        self._recipe, self._settings, self._batch_size = recipe, settings, batch_size
+        self._idle: list[Crew] = []
+        self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
+        self._closed = False
+
+    def take(self) -> Crew:
+        """An idle crew, or a new one: two iterators at once are independent."""
+        self._closed = False
+        while self._idle:
+            crew = self._idle.pop()
+            if _is_ours(crew):
+                return crew
+        return self._new()
+
+    def _new(self) -> Crew:
+        settings, recipe = self._settings, self._recipe
+        collating = settings.collate_fn is not None
+        if settings.fields is not None and "image" not in settings.fields:
+            return ClerkCrew(recipe, collating=collating)
+        if not settings.num_workers:
+            return SoloCrew(recipe, collating=collating)
+        if settings.worker_mode == "thread":
+            return ThreadCrew(recipe, settings.num_workers, settings.prefetch_factor, collating=collating)
+        return ProcessCrew(
+            recipe, self._batch_size, settings.num_workers, settings.prefetch_factor, context_of(settings.context),
+            collating=collating,
+        )  # fmt: skip
+
+    def give_back(self, crew: Crew, usable: bool) -> None:
+        """Called once by each iterator, when it is done with its crew."""
+        if not _is_ours(crew):
+            return
+        if self._closed or not usable or not self._settings.persistent_workers:
+            crew.stop()
+            return
+        crew.rest()
+        self._idle.append(crew)
+
+    def watch(self, iteration: Iteration) -> None:
+        """Remember an iterator, which ends when the loader is closed."""
+        self._iterations.add(iteration)
+
+    def close(self) -> None:
+        self._closed = True
+        for iteration in list(self._iterations):
+            iteration.cut_off()
+        while self._idle:
+            crew = self._idle.pop()
+            if _is_ours(crew):
+                crew.stop()
+
+
+def _is_ours(crew: Crew) -> bool:
+    return crew.owner in (None, os.getpid())
+
+
+def context_of(given: Any) -> Any:
+    """The context that was given, or the platform's default, which the program may still want to set (asking would)."""
+    if given is not None:
+        return given
+    method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return multiprocessing.get_context(method)
