@@ -86,7 +86,8 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         quiet: show no progress.
 
     Returns:
-        What became of every file; also when some were rejected.
+        What became of every file; also when some were rejected. Its `error` is "" unless the report file, and only
+        that, could not be written.
 
     Raises:
         OptionError: an option that cannot be used. Nothing was begun, and no report is written.
@@ -140,7 +141,7 @@ class _Conversion:
                 write_report(report, place)
             except OSError as error:  # no reason to call the conversion failed
                 words = f"the report {place} could not be written ({error.strerror or error}); {self._dst} is whole"
-                report.warnings.append(Note(".", words))
+                report.error = words
         return report
 
     def _convert(self) -> None:

@@ -55,7 +55,7 @@ class ConvertReport:
         engine: what resized, with its version; "" where nothing was resized.
         workers: the number of worker processes.
         options: the options that determine the bytes, as in the manifest.
-        error: why nothing was written; "" where it was.
+        error: why nothing was written, or why the report file was not; "" where both were.
     """
 
     kept: int = 0

@@ -116,3 +116,12 @@ def test_printable() -> None:
 )
 def test_size_words(count: int, words: str) -> None:
     assert terminal.size_words(count) == words
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_report_that_was_asked_for_and_is_not_written_is_told(photo_folder: Path, tmp_path: Path) -> None:
+    with _start("convert", photo_folder, tmp_path / "out.lmdb", "--quiet", "--report", "/dev/full") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "report /dev/full could not be written" in err
+    assert (tmp_path / "out.lmdb").is_dir()

@@ -84,7 +84,7 @@ def test_a_report_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_report_that_cannot_be_written_in_the_end_is_a_warning(
+def test_a_report_that_cannot_be_written_in_the_end_is_told_and_the_data_are_whole(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -93,7 +93,8 @@ def test_a_report_that_cannot_be_written_in_the_end_is_a_warning(
     monkeypatch.setattr("fastdata.converters.convert.write_report", full)
     report = run(photo_folder, tmp_path / "out.tar", encode="keep", report=tmp_path / "r.json")
     assert report.kept == 12
-    assert "No space left on device" in report.warnings[-1].reason
+    assert "No space left on device" in report.error
+    assert len(fastdata.open(tmp_path / "out.tar")) == 12
 
 
 def test_lossless_sources_that_become_lossy_are_one_warning_that_counts(photo_folder: Path, tmp_path: Path) -> None:

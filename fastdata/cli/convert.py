@@ -81,6 +81,8 @@ def command(  # as many parameters as the command has options: this signature is
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected, 130 interrupted, 143 terminated.
     """
+    from fastdata.cli import FAILED, REJECTED
+    from fastdata.cli.terminal import complain
     from fastdata.converters.convert import convert
 
     options: dict[str, Any] = {
@@ -93,9 +95,10 @@ def command(  # as many parameters as the command has options: this signature is
         options["max_pixels"] = max_pixels
     result = convert(src, dst, **options)
     _tell(result, dst, quiet, report)
+    if result.error:
+        complain(f"error: {result.error}")
+        raise typer.Exit(FAILED)
     if result.rejected:
-        from fastdata.cli import REJECTED
-
         raise typer.Exit(REJECTED)
 
 
