@@ -56,3 +56,73 @@ def crop_by_red(picture: RGB) -> RGB:
 
 def pids(picture: RGB) -> NDArray[np.int64]:
     return np.array([os.getpid()])
+
+
+def hangs(picture: RGB) -> RGB:
+    time.sleep(1000)
+    return picture
+
+
+def draws_late(picture: RGB) -> NDArray[np.float32]:
+    """A draw from torch, which is imported only now."""
+    import torch
+
+    return torch.rand(2).numpy()
+
+
+def thread_counts(picture: RGB) -> NDArray[np.int64]:
+    import cv2
+    import torch
+
+    return np.array([torch.get_num_threads(), cv2.getNumThreads()])
+
+
+def text(picture: RGB) -> str:
+    return "a picture"
+
+
+def zero_dimensions(picture: RGB) -> Any:
+    import torch
+
+    return torch.tensor(float(picture[0, 0, 0]))
+
+
+def eight_bit_floats(picture: RGB) -> Any:
+    import torch
+
+    return torch.from_numpy(picture).to(torch.float8_e4m3fn)
+
+
+def mirrored(picture: RGB) -> RGB:
+    return picture[:, ::-1]
+
+
+def unsendable(picture: RGB) -> Any:
+    return lambda: picture
+
+
+class Owner:
+    """A transform that keeps one with a generator of its own, as albumentations' are, in a list."""
+
+    class Own:
+        def __init__(self) -> None:
+            self.generator = random.Random()
+
+        def set_random_seed(self, seed: int) -> None:
+            self.generator.seed(seed)
+
+    def __init__(self) -> None:
+        self.parts = [self.Own()]
+
+    def __call__(self, picture: RGB) -> NDArray[np.float64]:
+        return np.array([self.parts[0].generator.random()])
+
+
+class Adds:
+    """Adds a number that processes share."""
+
+    def __init__(self, shared: Any) -> None:
+        self.shared = shared
+
+    def __call__(self, picture: RGB) -> NDArray[np.int64]:
+        return np.array([self.shared.value])

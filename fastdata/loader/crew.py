@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.loader.generators import kept_generators
+from fastdata.loader.generators import forsake, kept_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -207,6 +207,7 @@ class ThreadCrew(SoloCrew):
         try:
             answer = found.get(timeout=timeout)
         except queue.Empty:
+            forsake()
             raise too_slow(timeout) from None
         probe.join()
         if isinstance(answer, Layout):
@@ -238,6 +239,8 @@ class ThreadCrew(SoloCrew):
         deadline = time.monotonic() + _GRACE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            forsake()
 
 
 def too_slow(timeout: float | None) -> WorkerError:

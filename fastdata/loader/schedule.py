@@ -133,5 +133,5 @@ class Position:
             )
         total = split_of(settings, samples).batches
         if batches > total:
-            raise OptionError(f"the state stands behind {batches} batches of an epoch, which has {total} here")
+            raise OptionError(f"{consumed} samples were consumed, {batches} batches; an epoch has {total} here")
         return cls(epoch, batches) if batches < total else cls(epoch + 1)
