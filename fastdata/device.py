@@ -9,6 +9,7 @@ after the batches before it; nothing is left behind when a loop is left early.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import GeneratorType
@@ -48,7 +49,8 @@ class CUDAPrefetcher(Generic[T]):
     neither `mean`, `std` nor `dtype`, batches pass unchanged: the very same objects.
 
     Attributes of the loader (`dataset`, `sampler`, `set_epoch`, ...) can be had from the prefetcher. Each `iter()` is
-    a new pass through the loader.
+    a new pass through the loader. Around a `fastdata.DataLoader`, the prefetcher's `state_dict()` counts the batches
+    that the training has had (the loader's own counts those that are copied ahead, too).
 
     Args:
         loader: any iterable of batches.
@@ -80,6 +82,7 @@ class CUDAPrefetcher(Generic[T]):
         # One for the prefetcher's whole life: the allocator keeps a pool of blocks for each stream, and a new stream
         # each epoch would leave a pool behind each time.
         self._side_stream: torch.cuda.Stream | None = None
+        self._progress: Progress | None = None
 
     def __iter__(self) -> Iterator[T]:
         batches = iter(self.loader)
@@ -94,6 +97,16 @@ class CUDAPrefetcher(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]  # TypeError where the loader has none, as it should be
+
+    def state_dict(self) -> Any:
+        """The loader's state, as of the batch that was handed over last."""
+        now = self.loader.state_dict()  # type: ignore[attr-defined]  # AttributeError where the loader has none
+        return now if self._progress is None else self._progress.behind(now)
+
+    def load_state_dict(self, state: Any) -> None:
+        """The loader's."""
+        self._progress = None
+        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         # Asked only for what is not found here. Special names and a `loader` not yet set (copy, pickle) end here.
@@ -111,11 +124,46 @@ class CUDAPrefetcher(Generic[T]):
         if self._side_stream is None:
             self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         passage = _Passage[T](self._side_stream, self.device, self._scaling)
+        self._progress = progress = Progress(self.loader)
+        batches = progress.noting(batches)
         try:
             for copied in one_ahead(iter(lambda: passage.start_next(batches), None)):
+                progress.hand_over()
                 yield passage.hand_over(copied)
         finally:
             passage.finish()
+
+
+class Progress:
+    """The state that a `fastdata.DataLoader` had as each batch came out of it, for the consumer is some batches behind.
+
+    Of other loaders nothing is asked: for torchdata's, a state is a question to every worker.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        ours = sys.modules.get("fastdata.loader.loader")
+        self._loader = loader if ours is not None and isinstance(loader, ours.DataLoader) else None
+        self._ahead: deque[Any] = deque()
+        self._handed: Any = None
+
+    def noting(self, batches: Iterator[T]) -> Iterator[T]:
+        """The same batches; each one's state is remembered as it comes."""
+        return batches if self._loader is None else map(self._note, batches)
+
+    def _note(self, batch: T) -> T:
+        if self._loader is not None:
+            self._ahead.append(self._loader.state_dict())
+        return batch
+
+    def hand_over(self) -> None:
+        """The consumer gets the oldest of those that came."""
+        if self._ahead:
+            self._handed = self._ahead.popleft()
+
+    def behind(self, now: Any) -> Any:
+        """The consumer's state, when the loader's is this; the loader's, where it has been set to another since."""
+        latest = self._ahead[-1] if self._ahead else self._handed
+        return self._handed if self._handed is not None and now == latest else now
 
 
 @dataclasses.dataclass(slots=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 
-from fastdata.device import one_ahead
+import fastdata
+from fastdata.device import Progress, one_ahead
 from tests.test_device import Broken, each
 
 
@@ -68,3 +71,40 @@ def test_a_failure_leaves_no_cycle_behind() -> None:
         assert run()() is None
     finally:
         gc.enable()
+
+
+def test_a_state_is_that_of_the_batch_which_was_handed_over(photo_folder: Path) -> None:
+    """As around a fastdata loader on CUDA: one batch has left the loader that training has not had yet."""
+    loader = fastdata.DataLoader(str(photo_folder), 4, num_workers=0, fields=("index",))
+    progress = Progress(loader)
+    seen = []
+    for _ in one_ahead(progress.noting(iter(loader))):
+        progress.hand_over()
+        state = progress.behind(loader.state_dict())
+        seen.append((state["epoch"], state["consumed"]))
+    assert seen == [(0, 4), (0, 8), (1, 0)]
+    assert progress.behind(loader.state_dict()) == loader.state_dict()
+    loader.set_epoch(7)
+    assert progress.behind(loader.state_dict())["epoch"] == 7
+
+
+def test_the_prefetcher_resumes_a_loader(photo_folder: Path) -> None:
+    def ahead() -> fastdata.CUDAPrefetcher[dict[str, torch.Tensor]]:
+        return fastdata.CUDAPrefetcher(
+            fastdata.DataLoader(str(photo_folder), 4, num_workers=0, fields=("index",), shuffle=True), "cpu"
+        )
+
+    first, second = ahead(), ahead()
+    batches = [batch["index"].tolist() for batch in first]
+    iterator = iter(second)
+    next(iterator)
+    first.load_state_dict(second.state_dict())
+    assert [batch["index"].tolist() for batch in first] == batches[1:]
+
+
+def test_other_loaders_are_not_asked_for_states() -> None:
+    class Loader:
+        def state_dict(self) -> None:
+            raise AssertionError
+
+    assert list(Progress(Loader()).noting(iter([1, 2]))) == [1, 2]
