@@ -3,12 +3,14 @@
     settings.py    what a loader was asked for, checked, as one frozen value
     schedule.py    which samples make batch k of an epoch; resume positions
     recipe.py      how one sample is made; what a worker needs to know
+    generators.py  the generators around user callables
     layout.py      how a batch lies in memory
     ring.py        the slots of shared memory, and who holds them
     worker.py      the loop of a worker process
     start.py       processes that start without the user's main module
     crew.py        who makes the batches of one iteration: threads, or the caller
     processes.py   the same in worker processes, into the ring
+    crews.py       the crews of a loader: kept for the next iterator, ended with it
     iteration.py   one epoch: batches in order, errors, replacements
     loader.py      DataLoader
 
