@@ -117,3 +117,27 @@ def test_few_descriptors_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                     assert sum(name.startswith(path) for name in names) <= 3 + 1 + len(views)  # + 1: the index
         views.append(reader.image(3)[1])
     assert bytes(views[0]) == samples.RECORDS[3].fields["jpg"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="needs Linux's smaps")
+def test_pages_that_were_read_do_not_stay_with_the_process(tmp_path: Path) -> None:
+    """A reader that went through a file of 64 MB holds a few of them, and views of what it let go stay right."""
+    path = tmp_path / "set.tar"
+    with fastdata.create(path) as writer:
+        for number in range(256):
+            writer.write(fastdata.Record(f"r{number}", {"bin": bytes([number]) * 250_000}))
+
+    def mapped() -> int:
+        sizes, ours = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if not line.partition(" ")[0].endswith(":"):
+                ours = line.endswith(str(path))
+            elif ours and line.startswith("Rss:"):
+                sizes += int(line.split()[1]) << 10
+        return sizes
+
+    with fastdata.open(path) as reader:
+        first = reader[0].fields["bin"]
+        assert all(reader[number].fields["bin"][-1] == number for number in range(256))
+        assert mapped() < 32 << 20
+        assert reader[0].fields["bin"] == first
