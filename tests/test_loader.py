@@ -6,6 +6,7 @@ import gc
 import hashlib
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,8 @@ def test_other_data_are_pointed_to_torch(data_set: Any) -> None:
 def test_values_that_cannot_be_used_are_named(data: dict[str, str], options: dict[str, Any]) -> None:
     with pytest.raises(fastdata.OptionError):
         fastdata.DataLoader(data["lmdb"], **options)
+
+
+def test_the_loader_names_itself_and_the_engine_that_shrinks(data: dict[str, str]) -> None:
+    with fastdata.DataLoader(data["lmdb"], 4, num_workers=0) as loader:
+        assert re.search(r"46 records.*batch_size 4, 0 workers, shrinks with \S+ \d", repr(loader))

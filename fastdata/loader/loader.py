@@ -22,6 +22,7 @@ from fastdata.loader.iteration import Iteration
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, integer
+from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World
 
@@ -231,7 +232,8 @@ class DataLoader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<DataLoader of {self.reader!r}: batch_size {self.batch_size}, {self.num_workers} workers>"
+        parts = f"batch_size {self.batch_size}, {self.num_workers} workers, shrinks with {engine_name()}"
+        return f"<DataLoader of {self.reader!r}: {parts}>"
 
 
 def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, Callable[[int], Any] | None]:
