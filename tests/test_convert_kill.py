@@ -158,7 +158,7 @@ def test_a_full_disk_is_told_in_words_and_leaves_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_dead_worker_is_an_error_at_once(photo_folder: Path, tmp_path: Path, number: signal.Signals) -> None:
-    for i in range(300):  # more than workers can have answered before the first record is written
+    for i in range(600):  # more than the pool's window (512 for two workers): some are left for each worker
         os.link(photo_folder / "cat" / "0.jpg", photo_folder / "cat" / f"more{i}.jpg")
     with stopped(photo_folder, tmp_path / "out.lmdb", MOMENTS[0], **options_for("lmdb")) as process:
         victim = psutil.Process(process.pid).children()[0]
