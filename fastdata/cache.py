@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import context
 from typing import Any
@@ -60,7 +59,7 @@ class CachedReader(PackedReader):
         columns = unpack(index.buffer.toreadonly(), path)
         super().__init__(Packed(path, manifest, columns, (path,), (block.size,), _never))
         self._maps[0] = block.buffer.toreadonly()
-        self._mapped = sys.maxsize  # memory of ours, which is to stay
+        self._lets_go = False  # memory of ours, which is to stay
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check what lies on the disk, as the inner reader does."""

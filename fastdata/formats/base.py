@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 # Each map keeps a descriptor, and 1,024 is a common limit; shards beyond this many are unmapped, oldest first.
 MAX_MAPS = 128
 # Pages of a map that were read stay a part of the process, and so do the tables that hold them (2 MB for each GB): a
-# reader that went through a large file seems to be as large as the file. So they are let go whenever about this much
+# reader that went through a large file seems to be as large as the file. Workers let them go whenever about this much
 # was read. To take them in again costs some 10 us a picture; without it a worker that reads a million records at
 # random counts 300 MB instead of 60.
 _MAPPED = 4 << 20
@@ -134,6 +135,15 @@ class Packed:
     check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
 
 
+_limit = sys.maxsize
+
+
+def keep_few_pages() -> None:
+    """From now on all readers of this process let pages go: for workers, whose memory counts many times."""
+    global _limit
+    _limit = _MAPPED
+
+
 class PackedReader(Closing):
     """A Reader over mapped files and a columnar index."""
 
@@ -156,7 +166,7 @@ class PackedReader(Closing):
         self._index_maps: list[memoryview] = [base for base in bases if isinstance(base, memoryview)][:1]
         # A read touches the blob and five columns, which are far from one another where the index is large.
         self._around = _AROUND * (6 if sum(map(len, self._index_maps)) > _MAPPED else 1)
-        self._touched, self._mapped = 0, _MAPPED
+        self._touched, self._lets_go = 0, True
         self._closed = False
 
     @property
@@ -242,7 +252,7 @@ class PackedReader(Closing):
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
         view = self._maps.get(file) or self._map(file)
         self._touched += size + self._around
-        if self._touched > self._mapped:
+        if self._touched > _limit and self._lets_go:
             self._touched = 0
             let_pages_go([*self._maps.values(), *self._index_maps])
         if not 0 <= offset <= offset + size <= len(view):
