@@ -20,6 +20,7 @@ from typing import Any
 
 from fastdata.errors import CacheError, FormatError
 from fastdata.formats.base import Packed, PackedReader, Reader
+from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.manifest import Manifest
 from fastdata.progress import progress
@@ -57,9 +58,7 @@ class CachedReader(PackedReader):
     def _adopt(self, manifest: Manifest, path: str, block: SharedBlock, index: SharedBlock) -> None:
         self._blocks = block, index
         columns = unpack(index.buffer.toreadonly(), path)
-        super().__init__(Packed(path, manifest, columns, (path,), (block.size,), _never))
-        self._maps[0] = block.buffer.toreadonly()
-        self._lets_go = False  # memory of ours, which is to stay
+        super().__init__(Packed(path, manifest, columns, (path,), (block.size,), _never), _Memory(path, block))
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check what lies on the disk, as the inner reader does."""
@@ -79,6 +78,29 @@ class CachedReader(PackedReader):
 
     def __repr__(self) -> str:
         return f"<{super().__repr__()[1:-1]}, cached: {sum(block.size for block in self._blocks):,} bytes>"
+
+
+class _Memory:
+    """Shared memory in the place of data files."""
+
+    def __init__(self, path: str, block: SharedBlock) -> None:
+        self._path = path
+        self._bytes: memoryview | None = block.buffer.toreadonly()
+
+    def __len__(self) -> int:
+        return 1
+
+    def view(self, _file: int, offset: int, size: int) -> memoryview:
+        if self._bytes is None:
+            raise ValueError(f"{self._path}: this reader is closed")
+        return self._bytes[offset : offset + size]
+
+    def read(self, file: int, offset: int, size: int, _scratch: Scratch) -> memoryview:
+        """As `view`: there is nothing to be read."""
+        return self.view(file, offset, size)
+
+    def close(self) -> None:
+        self._bytes = None
 
 
 def _never(path: str) -> Reader:

@@ -15,7 +15,8 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastdata
 from fastdata import ImageDataset, ImageStream, Manifest
-from fastdata.formats.base import Packed, PackedReader, map_file
+from fastdata.formats.base import Packed, PackedReader
+from fastdata.formats.files import map_file
 from fastdata.formats.index import DTYPES, pack, unpack
 from tests.test_datasets import COUNT, FORMATS, make
 

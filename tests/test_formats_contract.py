@@ -16,7 +16,7 @@ from fastdata import Record
 from fastdata.errors import FormatError
 from fastdata.formats import files
 from fastdata.formats.base import Reader
-from fastdata.formats.files import stamp_of
+from fastdata.formats.files import Scratch, stamp_of
 from tests import samples
 
 
@@ -86,6 +86,17 @@ def test_gives_the_picture_as_a_view(path: str) -> None:
             assert reader.image_size(row) == len(item.fields["jpg"])
             assert reader.size(row) == sum(map(len, item.fields.values()))
             assert memoryview(view).readonly
+
+
+def test_reads_the_picture_into_scratch_memory(path: str) -> None:
+    scratch = Scratch()
+    with fastdata.open(path) as reader:
+        for row, item in enumerate(samples.RECORDS):
+            field, view = reader.image(row, scratch)
+            assert (field, bytes(view)) == ("jpg", item.fields["jpg"])
+            assert memoryview(view).readonly
+    with pytest.raises(ValueError, match="closed"):
+        reader.image(3, scratch)
 
 
 def test_a_record_without_a_picture_is_named(tmp_path: Path, layout: str) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import lmdb
 import pytest
 
 import fastdata
-from fastdata.formats import base
 from fastdata.formats.base import Reader
+from fastdata.formats.files import Scratch
 from tests import samples
 
 
@@ -105,30 +106,29 @@ def test_a_users_own_lmdb_environment_is_no_matter(tmp_path: Path) -> None:
 
 
 def test_few_descriptors_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastdata.formats.base.MAX_MAPS", 3)
+    monkeypatch.setattr("fastdata.formats.files.MOST_KEPT", 3)
     path = samples.write(tmp_path, "shards", shard_size=1)
-    listing = "/proc/self/fd"
+    listing, scratch = "/proc/self/fd", Scratch()
     with fastdata.open(path) as reader:
         views = []
         for _ in range(2):
             for row in range(len(reader)):
                 assert reader[row].fields == samples.RECORDS[row].fields
+                assert bytes(reader.image(row, scratch)[1]) == samples.RECORDS[row].fields["jpg"]
                 if os.path.isdir(listing):
                     names = [os.path.realpath(os.path.join(listing, name)) for name in os.listdir(listing)]
-                    assert sum(name.startswith(path) for name in names) <= 3 + 1 + len(views)  # + 1: the index
+                    # + 1: the index
+                    assert sum(name.startswith(path) for name in names) <= 3 + 3 + 1 + len(views)
         views.append(reader.image(3)[1])
     assert bytes(views[0]) == samples.RECORDS[3].fields["jpg"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="needs Linux's smaps")
-def test_pages_that_were_read_do_not_stay_with_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that went through a file of 64 MB holds a few of them, and views of what it let go stay right."""
-    monkeypatch.setattr(base, "_limit", base._limit)  # put back afterwards
-    base.keep_few_pages()
+def test_what_is_read_into_scratch_memory_leaves_nothing_of_the_file_in_the_process(tmp_path: Path) -> None:
     path = tmp_path / "set.tar"
     with fastdata.create(path) as writer:
         for number in range(256):
-            writer.write(fastdata.Record(f"r{number}", {"bin": bytes([number]) * 250_000}))
+            writer.write(fastdata.Record(f"r{number}", {"jpg": bytes([number]) * 250_000}))
 
     def mapped() -> int:
         sizes, ours = 0, False
@@ -139,8 +139,32 @@ def test_pages_that_were_read_do_not_stay_with_a_worker(tmp_path: Path, monkeypa
                 sizes += int(line.split()[1]) << 10
         return sizes
 
+    scratch = Scratch()
     with fastdata.open(path) as reader:
-        first = reader[0].fields["bin"]
-        assert all(reader[number].fields["bin"][-1] == number for number in range(256))
-        assert mapped() < 32 << 20
-        assert reader[0].fields["bin"] == first
+        assert all(reader.image(number, scratch)[1][-1] == number for number in range(256))
+        assert mapped() < 4 << 20
+        assert all(reader.image(number)[1][-1] == number for number in range(256))
+        assert mapped() > 32 << 20  # so it can be seen this way
+
+
+def test_threads_have_scratch_memory_of_their_own(tmp_path: Path) -> None:
+    path, scratch = samples.write(tmp_path, "lmdb"), Scratch()
+    with fastdata.open(path) as reader, ThreadPoolExecutor(1) as other:
+        here = reader.image(3, scratch)[1]
+        there = other.submit(reader.image, 4, scratch).result()[1]
+        blobs = [samples.RECORDS[row].fields["jpg"] for row in (3, 4)]
+        assert [bytes(here), bytes(there)] == blobs
+
+
+@pytest.mark.parametrize("layout", ["lmdb", "shards"])  # the others hold their index in the same file
+def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path: Path, layout: str) -> None:
+    """Through a map it would be a crash; a new reader refuses it anyway."""
+    path, scratch = samples.write(tmp_path, layout), Scratch()
+    with fastdata.open(path) as reader:
+        last = len(reader) - 1
+        assert bytes(reader.image(last, scratch)[1]) == samples.RECORDS[last].fields["jpg"]
+        for file in Path(path).iterdir():
+            if file.suffix in (".mdb", ".tar"):
+                os.truncate(file, 5000)
+        with pytest.raises(fastdata.FormatError, match="5000 bytes, but its data set says"):
+            reader.image(last, scratch)

@@ -104,9 +104,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             DecodeError: the picture cannot be decoded; it names data set and key.
         """
         pipeline, joint = self._taken_apart()
-        data = self.reader.image(index)[1]
         numbers = [random.random() for _ in range(pipeline.draws)]
-        picture: Any = self._pictures.render(index, data, lambda size: pipeline.plan(size, numbers), exact=self.exact)
+        picture: Any = self._pictures.render(index, lambda size: pipeline.plan(size, numbers), exact=self.exact)
         label: Any = int(self.reader.labels[index])
         if joint is not None:
             return joint(picture, label)

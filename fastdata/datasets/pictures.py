@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fastdata.codec.decode import Rules
 from fastdata.errors import DecodeError
 from fastdata.formats.base import Reader
+from fastdata.formats.files import Scratch
 from fastdata.transforms.plan import Plan, Size
 from fastdata.transforms.render import render
 from fastdata.world import worker_place
@@ -33,23 +34,25 @@ class Pictures:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._rules = Rules.of(reader.manifest.options)
+        self._scratch = Scratch()
         self._process = 0
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self.render(index, self._reader.image(index)[1], Plan.whole)
+        return self.render(index, Plan.whole)
 
     def render(
-        self, index: int, data: bytes | memoryview, plan_of: Callable[[Size], Plan], *, exact: bool = False
+        self, index: int, plan_of: Callable[[Size], Plan], data: bytes | None = None, *, exact: bool = False
     ) -> NDArray[np.uint8]:
-        """What a plan wants of record `index`'s picture, of which these are the bytes.
+        """What a plan wants of record `index`'s picture; `data` are its bytes where they were read before.
 
         Raises:
             DecodeError: naming the data set and the key.
         """
         if self._process != os.getpid():
             self._settle()
+        blob = self._reader.image(index, self._scratch)[1] if data is None else data
         try:
-            return render(data, plan_of, exact=exact, rules=self._rules)
+            return render(blob, plan_of, exact=exact, rules=self._rules)
         except DecodeError as error:
             where = f"{self._reader.path}: record {self._reader.keys[index]!r}"
             raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error

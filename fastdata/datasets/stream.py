@@ -23,6 +23,7 @@ from fastdata.datasets.pictures import Pictures
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
+from fastdata.formats.files import Scratch
 from fastdata.order import EpochOrder, Split
 from fastdata.seeding import word
 from fastdata.transforms.pipeline import Pipeline
@@ -94,7 +95,7 @@ class ImageStream(IterableDataset[Any]):
         self._inherited: tuple[int, int] | None = None
         self._pipeline = Pipeline(transform)
         self.reader: Reader = path_or_shards if isinstance(path_or_shards, Reader) else open_reader(path_or_shards)
-        self._pictures = Pictures(self.reader)
+        self._pictures, self._scratch = Pictures(self.reader), Scratch()
         self._ledger = EpochLedger()
         self._split(self._world())  # refuses now what could give nothing later
 
@@ -165,7 +166,7 @@ class ImageStream(IterableDataset[Any]):
         ahead: dict[int, bytes] = {}
         room = _AHEAD_BYTES
         for index in np.unique(indices).tolist():
-            blob = self.reader.image(index)[1]
+            blob = self.reader.image(index, self._scratch)[1]
             room -= len(blob)
             if room < 0:
                 break
@@ -177,11 +178,8 @@ class ImageStream(IterableDataset[Any]):
         return iter(self._pipeline.numbers(self.seed, order.epoch, indices).tolist())
 
     def _sample(self, index: int, ahead: dict[int, bytes], numbers: list[float]) -> tuple[Any, Any]:
-        data: bytes | memoryview | None = ahead.get(index)
         picture: Any = self._pictures.render(
-            index,
-            self.reader.image(index)[1] if data is None else data,
-            lambda size: self._pipeline.plan(size, numbers),
+            index, lambda size: self._pipeline.plan(size, numbers), data=ahead.get(index)
         )
         return self._pipeline.call(picture), int(self.reader.labels[index])
 

@@ -1,17 +1,15 @@
 """Reader: what every format looks like from outside; PackedReader: the one way in which packed formats are read.
 
 A packed data set is files and a columnar index that says where each blob lies in them. Reading is a slice of a memory
-map: no locks, no transactions, no handle that breaks in a forked child. A format only says where its files and its
-columns are; pickling carries the path alone.
+map, or of a file into memory of the caller's: no locks, no transactions, no handle that breaks in a forked child. A
+format only says where its files and its columns are; pickling carries the path alone.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import sys
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,23 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.files import Stamp, let_pages_go, map_file
+from fastdata.formats.files import DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, Rows, check_shape, checked_row, index_hash
 from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# Each map keeps a descriptor, and 1,024 is a common limit; shards beyond this many are unmapped, oldest first.
-MAX_MAPS = 128
-# Pages of a map that were read stay a part of the process, and so do the tables that hold them (2 MB for each GB): a
-# reader that went through a large file seems to be as large as the file. Workers let them go whenever about this much
-# was read. To take them in again costs some 10 us a picture; without it a worker that reads a million records at
-# random counts 300 MB instead of 60.
-_MAPPED = 4 << 20
-# Linux maps at least this much around a page that is read (more where the cache holds large folios).
-_AROUND = 64 << 10
 
 
 @runtime_checkable
@@ -74,8 +62,11 @@ class Reader(Protocol):
     def find(self, key: str) -> int:
         """The index of the record with this key; KeyError where there is none."""
 
-    def image(self, index: int) -> tuple[str, bytes | memoryview]:
-        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held."""
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held.
+
+        With `scratch` maybe a view of that, right until it is used again: nothing of the file stays in the process.
+        """
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
@@ -135,19 +126,19 @@ class Packed:
     check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
 
 
-_limit = sys.maxsize
+class Blobs(Protocol):
+    """Where the bytes of a data set lie: `fastdata.formats.files.DataFiles`, or memory."""
 
-
-def keep_few_pages() -> None:
-    """From now on all readers of this process let pages go: for workers, whose memory counts many times."""
-    global _limit
-    _limit = _MAPPED
+    def __len__(self) -> int: ...
+    def view(self, file: int, offset: int, size: int, /) -> memoryview: ...
+    def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> memoryview: ...
+    def close(self) -> None: ...
 
 
 class PackedReader(Closing):
-    """A Reader over mapped files and a columnar index."""
+    """A Reader over a columnar index and the files that it tells of, or what stands for these."""
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: Packed, blobs: Blobs | None = None) -> None:
         columns = packed.columns
         self._packed = packed
         check_shape(columns, packed.manifest.count, len(packed.manifest.fields), packed.path)
@@ -159,15 +150,8 @@ class PackedReader(Closing):
         self._names = packed.manifest.fields
         self._rows = Rows(columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
-        self._maps: OrderedDict[int, memoryview] = OrderedDict()
+        self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
         self._index_hash = functools.cache(lambda: index_hash(columns))  # once, however many shards are verified
-        # Columns of a data set on disk are views of maps, too.
-        bases: list[Any] = [column.base for column in columns.values()]
-        self._index_maps: list[memoryview] = [base for base in bases if isinstance(base, memoryview)][:1]
-        # A read touches the blob and five columns, which are far from one another where the index is large.
-        self._around = _AROUND * (6 if sum(map(len, self._index_maps)) > _MAPPED else 1)
-        self._touched, self._lets_go = 0, True
-        self._closed = False
 
     @property
     def path(self) -> str:
@@ -186,7 +170,7 @@ class PackedReader(Closing):
 
     def __getitem__(self, index: int) -> Record:
         row = checked_row(index, len(self))
-        return Record(self.keys[row], {name: bytes(blob) for name, blob in self._blobs(row)}, self.paths[row])
+        return Record(self.keys[row], {name: bytes(blob) for name, blob in self._views(row)}, self.paths[row])
 
     def find(self, key: str) -> int:
         """The index of the record with this key.
@@ -205,14 +189,18 @@ class PackedReader(Closing):
         start, stop = np.searchsorted(self._packed.columns["start"][:-1], [first, last])
         return range(int(start), int(stop))
 
-    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         """The name of the field that holds the picture, and a read-only view of its bytes.
+
+        Args:
+            index: the record.
+            scratch: what the bytes are read into, instead of looking at them where they are mapped.
 
         Raises:
             FormatError: the record has no picture.
         """
         blob = self._image_blob(checked_row(index, len(self)))
-        return self._name(blob), self._view(blob)
+        return self._name(blob), self._view(blob, scratch)
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
@@ -244,35 +232,22 @@ class PackedReader(Closing):
         names = [self._name(blob) for blob in span]
         raise FormatError(f"{self.path}: record {self.keys[row]!r} has no picture: its fields are {names}")
 
-    def _blobs(self, row: int) -> Iterator[tuple[str, memoryview]]:
+    def _views(self, row: int) -> Iterator[tuple[str, memoryview]]:
         for blob in self._span(row):
             yield self._name(blob), self._view(blob)
 
-    def _view(self, blob: int) -> memoryview:
+    def _view(self, blob: int, scratch: Scratch | None = None) -> memoryview:
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
-        view = self._maps.get(file) or self._map(file)
-        self._touched += size + self._around
-        if self._touched > _limit and self._lets_go:
-            self._touched = 0
-            let_pages_go([*self._maps.values(), *self._index_maps])
-        if not 0 <= offset <= offset + size <= len(view):
+        if not 0 <= file < len(self._blobs):
+            raise self._damaged(f"no data file number {file}")
+        if not 0 <= offset <= offset + size <= self._packed.lengths[file]:
             raise self._damaged(f"a blob at {offset} of {size} bytes does not lie in {self._packed.files[file]!r}")
-        return view[offset : offset + size]
+        if scratch is None:
+            return self._blobs.view(file, offset, size)
+        return self._blobs.read(file, offset, size, scratch)
 
     def _damaged(self, what: str) -> FormatError:
         return FormatError(f"{self.path}: damaged index: {what}; run `fastdata verify`, or convert the data again")
-
-    def _map(self, file: int) -> memoryview:
-        if self._closed:
-            raise ValueError(f"{self.path}: this reader is closed")
-        if not 0 <= file < len(self._packed.files):
-            raise self._damaged(f"no data file number {file}")
-        stamps = self._packed.stamps
-        view = map_file(self._packed.files[file], self._packed.lengths[file], stamps[file] if stamps else None)
-        self._maps[file] = view
-        while len(self._maps) > MAX_MAPS:
-            self._maps.popitem(last=False)  # unmapped when the last view of it is gone
-        return view
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check index and checksums of everything; yields (key or file, what is wrong)."""
@@ -304,8 +279,7 @@ class PackedReader(Closing):
 
     def close(self) -> None:
         """Let the files go; views that somebody holds stay right until they are dropped."""
-        self._closed = True
-        self._maps.clear()
+        self._blobs.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reopened, (self._packed.reopen, self.path, self.identity())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing, PackedReader, Reader
+from fastdata.formats.files import Scratch
 from fastdata.formats.index import checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
@@ -45,8 +46,8 @@ class SliceReader(Closing):
             raise KeyError(key)
         return row
 
-    def image(self, index: int) -> tuple[str, bytes | memoryview]:
-        return self._reader.image(self._row(index))
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+        return self._reader.image(self._row(index), scratch)
 
     def size(self, index: int) -> int:
         return self._reader.size(self._row(index))
@@ -109,9 +110,9 @@ class ConcatReader(Closing):
                 first += len(part)
         raise KeyError(key)
 
-    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
-        return part.image(row)
+        return part.image(row, scratch)
 
     def size(self, index: int) -> int:
         part, row = self._place(index)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing, reopened
+from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, Rows, checked_row, index_hash
 from fastdata.manifest import Manifest
 from fastdata.record import Record, key_from_path
@@ -224,7 +225,7 @@ class FolderReader(Closing):
     def find(self, key: str) -> int:
         return self._rows.find(key)
 
-    def image(self, index: int) -> tuple[str, bytes]:
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes]:  # noqa: ARG002
         path = self.paths[checked_row(index, len(self))]
         blob = read_file(os.path.join(self.path, path))
         return sniff(blob) or _suffix_format(path) or "jpg", blob

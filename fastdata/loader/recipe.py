@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fastdata.codec.decode import Rules
 from fastdata.errors import FastdataError, LoadError
 from fastdata.formats import Reader
+from fastdata.formats.files import Scratch
 from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
@@ -77,6 +78,7 @@ class Maker:
     def __init__(self, recipe: Recipe, guard: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._recipe, self._guard = recipe, guard
         self._rules = Rules.of(recipe.reader.manifest.options)
+        self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
 
     def fill(
@@ -129,7 +131,7 @@ class Maker:
 
     def _picture(self, index: int, numbers: Any, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         recipe = self._recipe
-        data = recipe.reader.image(index)[1]
+        data = recipe.reader.image(index, self._scratch)[1]
         return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=self._rules)
 
     def _each(

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
-from fastdata.formats.base import keep_few_pages
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
 from fastdata.loader.ring import slot_words
@@ -42,7 +41,6 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
     cv2.setNumThreads(0)  # the processes are the parallelism
     os.environ["OMP_NUM_THREADS"] = "1"  # the same for torch, should a transform import it
     gc.freeze()  # a forked child's collector would write to, and so copy, every page of the parent's heap
-    keep_few_pages()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
