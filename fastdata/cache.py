@@ -19,9 +19,10 @@ from multiprocessing import context
 from typing import Any
 
 from fastdata.errors import CacheError, FormatError
-from fastdata.formats.base import Packed, PackedReader, Reader
+from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
+from fastdata.formats.packed import Packed, PackedReader
 from fastdata.manifest import Manifest
 from fastdata.progress import progress
 from fastdata.sharedmem import SharedBlock, free_memory
@@ -84,7 +85,7 @@ class _Memory:
     """Shared memory in the place of data files."""
 
     def __init__(self, path: str, block: SharedBlock) -> None:
-        self._path = path
+        self._path, self._block = path, block
         self._bytes: memoryview | None = block.buffer.toreadonly()
 
     def __len__(self) -> int:
@@ -101,6 +102,9 @@ class _Memory:
 
     def close(self) -> None:
         self._bytes = None
+
+    def __reduce__(self) -> tuple[type[_Memory], tuple[str, SharedBlock]]:
+        return _Memory, (self._path, self._block)  # while workers are started only, as the block
 
 
 def _never(path: str) -> Reader:

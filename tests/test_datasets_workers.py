@@ -15,9 +15,9 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastdata
 from fastdata import ImageDataset, ImageStream, Manifest
-from fastdata.formats.base import Packed, PackedReader
 from fastdata.formats.files import map_file
 from fastdata.formats.index import DTYPES, pack, unpack
+from fastdata.formats.packed import Packed, PackedReader
 from tests.test_datasets import COUNT, FORMATS, make
 
 

@@ -1,17 +1,8 @@
-"""Reader: what every format looks like from outside; PackedReader: the one way in which packed formats are read.
-
-A packed data set is files and a columnar index that says where each blob lies in them. Reading is a slice of a memory
-map, or of a file into memory of the caller's: no locks, no transactions, no handle that breaks in a forked child. A
-format only says where its files and its columns are; pickling carries the path alone.
-"""
+"""Reader: what every format looks like from outside, and what all readers share."""
 
 from __future__ import annotations
 
-import functools
-import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.files import DataFiles, Scratch, Stamp
-from fastdata.formats.index import Columns, Rows, check_shape, checked_row, index_hash
+from fastdata.formats.files import Scratch
 from fastdata.manifest import Manifest
-from fastdata.record import IMAGE_FIELDS, Record
+from fastdata.record import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -99,197 +89,6 @@ class Closing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What a format finds out when it opens a data set: everything that a PackedReader needs.
-
-    Attributes:
-        path: the data set, absolute.
-        manifest: what it says of itself.
-        columns: the index (see `fastdata.formats.index`).
-        files: the data files, absolute, by the index's file numbers.
-        lengths: the exact length of each; checked at open for all, and again when a file is mapped.
-        reopen: opens the same data set again from `path` in another process.
-        stamps: what each file was at open, so that one that took its place since is not read by this index.
-        check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).
-    """
-
-    path: str
-    manifest: Manifest
-    columns: Columns
-    files: Sequence[str]
-    lengths: Sequence[int]
-    reopen: Callable[[str], Any]
-    stamps: Sequence[Stamp] = ()
-    check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
-
-
-class Blobs(Protocol):
-    """Where the bytes of a data set lie: `fastdata.formats.files.DataFiles`, or memory."""
-
-    def __len__(self) -> int: ...
-    def view(self, file: int, offset: int, size: int, /) -> memoryview: ...
-    def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> memoryview: ...
-    def close(self) -> None: ...
-
-
-class PackedReader(Closing):
-    """A Reader over a columnar index and the files that it tells of, or what stands for these."""
-
-    def __init__(self, packed: Packed, blobs: Blobs | None = None) -> None:
-        columns = packed.columns
-        self._packed = packed
-        check_shape(columns, packed.manifest.count, len(packed.manifest.fields), packed.path)
-        # memoryviews: one element costs 0.05 us, where np.memmap takes 0.27 (and gives numpy scalars)
-        self._start, self._field, self._file, self._offset, self._size = (
-            memoryview(columns[name])  # type: ignore[arg-type]  # numpy's stubs do not know arrays as buffers yet
-            for name in ("start", "field", "file", "offset", "size")
-        )
-        self._names = packed.manifest.fields
-        self._rows = Rows(columns)
-        self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
-        self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
-        self._index_hash = functools.cache(lambda: index_hash(columns))  # once, however many shards are verified
-
-    @property
-    def path(self) -> str:
-        return self._packed.path
-
-    @property
-    def manifest(self) -> Manifest:
-        return self._packed.manifest
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._packed.manifest.classes
-
-    def __len__(self) -> int:
-        return self._packed.manifest.count
-
-    def __getitem__(self, index: int) -> Record:
-        row = checked_row(index, len(self))
-        return Record(self.keys[row], {name: bytes(blob) for name, blob in self._views(row)}, self.paths[row])
-
-    def find(self, key: str) -> int:
-        """The index of the record with this key.
-
-        Raises:
-            KeyError: there is none.
-        """
-        return self._rows.find(key)
-
-    def rows_in_file(self, name: str) -> range | None:
-        """The records whose blobs lie in the data file with this base name; None where no such file is listed."""
-        names = [os.path.basename(path) for path in self._packed.files]
-        if name not in names:
-            return None
-        first, last = np.searchsorted(self._packed.columns["file"], [names.index(name), names.index(name) + 1])
-        start, stop = np.searchsorted(self._packed.columns["start"][:-1], [first, last])
-        return range(int(start), int(stop))
-
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
-        """The name of the field that holds the picture, and a read-only view of its bytes.
-
-        Args:
-            index: the record.
-            scratch: what the bytes are read into, instead of looking at them where they are mapped.
-
-        Raises:
-            FormatError: the record has no picture.
-        """
-        blob = self._image_blob(checked_row(index, len(self)))
-        return self._name(blob), self._view(blob, scratch)
-
-    def size(self, index: int) -> int:
-        """The bytes of all fields together."""
-        row = checked_row(index, len(self))
-        return sum(self._size[blob] for blob in self._span(row))
-
-    def image_size(self, index: int) -> int:
-        """The bytes of the encoded picture."""
-        return int(self._size[self._image_blob(checked_row(index, len(self)))])
-
-    def _span(self, row: int) -> range:
-        """The blobs of a record."""
-        first, last = self._start[row], self._start[row + 1]
-        if not 0 <= first <= last <= len(self._field):
-            raise self._damaged(f"record {row} has the blobs {first} to {last} of {len(self._field)}")
-        return range(first, last)
-
-    def _name(self, blob: int) -> str:
-        code = self._field[blob]
-        if code >= len(self._names):
-            raise self._damaged(f"no field number {code}")
-        return self._names[code]
-
-    def _image_blob(self, row: int) -> int:
-        span = self._span(row)
-        for blob in span:
-            if self._name(blob) in IMAGE_FIELDS:
-                return blob
-        names = [self._name(blob) for blob in span]
-        raise FormatError(f"{self.path}: record {self.keys[row]!r} has no picture: its fields are {names}")
-
-    def _views(self, row: int) -> Iterator[tuple[str, memoryview]]:
-        for blob in self._span(row):
-            yield self._name(blob), self._view(blob)
-
-    def _view(self, blob: int, scratch: Scratch | None = None) -> memoryview:
-        offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
-        if not 0 <= file < len(self._blobs):
-            raise self._damaged(f"no data file number {file}")
-        if not 0 <= offset <= offset + size <= self._packed.lengths[file]:
-            raise self._damaged(f"a blob at {offset} of {size} bytes does not lie in {self._packed.files[file]!r}")
-        if scratch is None:
-            return self._blobs.view(file, offset, size)
-        return self._blobs.read(file, offset, size, scratch)
-
-    def _damaged(self, what: str) -> FormatError:
-        return FormatError(f"{self.path}: damaged index: {what}; run `fastdata verify`, or convert the data again")
-
-    def verify(self) -> Iterator[tuple[str, str]]:
-        """Check index and checksums of everything; yields (key or file, what is wrong)."""
-        return self.verify_rows(range(len(self)))
-
-    def verify_rows(self, rows: range) -> Iterator[tuple[str, str]]:
-        """`verify` for some records only."""
-        checked = bool(self.manifest.fingerprint)  # foreign data come without checksums
-        whole = not checked or self._index_hash() == self.manifest.index_sha256
-        if not whole:
-            yield self.path, "the index has changed since it was written"
-        for row in rows:
-            try:
-                yield from self._verify_row(row, checked)
-            except (FormatError, OSError) as error:
-                yield self.keys[row], str(error)
-        if whole and self._packed.check_rest is not None:
-            try:
-                yield from self._packed.check_rest(self._packed, rows)
-            except (FormatError, OSError) as error:
-                yield self.path, str(error)
-
-    def _verify_row(self, row: int, checked: bool) -> Iterator[tuple[str, str]]:
-        checksums = self._packed.columns["crc"]
-        for blob in self._span(row):
-            name, crc = self._name(blob), zlib.crc32(self._view(blob))
-            if checked and crc != (wanted := int(checksums[blob])):
-                yield self.keys[row], f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
-
-    def close(self) -> None:
-        """Let the files go; views that somebody holds stay right until they are dropped."""
-        self._blobs.close()
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return reopened, (self._packed.reopen, self.path, self.identity())
-
-    def identity(self) -> str:
-        """Tells this data set from another that has its path later; foreign data are known by names and places."""
-        return self.manifest.fingerprint or self._index_hash()
-
-    def __repr__(self) -> str:
-        return f"<{self.manifest.format} data set {self.path!r}: {len(self)} records>"
 
 
 def reopened(reopen: Callable[[str], Any], path: str, identity: str) -> Any:

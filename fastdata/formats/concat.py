@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Closing, PackedReader, Reader
+from fastdata.formats.base import Closing, Reader
 from fastdata.formats.files import Scratch
-from fastdata.formats.index import checked_row
+from fastdata.formats.packed import PackedReader
+from fastdata.formats.places import JoinedSources, Placed, Source, places_of, source_of
+from fastdata.formats.rows import checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
 
-class SliceReader(Closing):
+class SliceReader(Closing, Placed):
     """Records `start` .. `stop` of a reader, counted from 0."""
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
@@ -49,6 +51,15 @@ class SliceReader(Closing):
     def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         return self._reader.image(self._row(index), scratch)
 
+    @property
+    def source(self) -> Source:
+        return source_of(self._reader)
+
+    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        places = places_of(self._reader, indices + self._start)
+        places[:, 0] = indices
+        return places
+
     def size(self, index: int) -> int:
         return self._reader.size(self._row(index))
 
@@ -65,7 +76,7 @@ class SliceReader(Closing):
         return SliceReader, (self._reader, self._start, self._stop)
 
 
-class ConcatReader(Closing):
+class ConcatReader(Closing, Placed):
     """Several readers, one after the other. Class tables, where there are any, must agree."""
 
     def __init__(self, parts: Sequence[Reader]) -> None:
@@ -76,6 +87,7 @@ class ConcatReader(Closing):
                 "things; convert them together"
             )
         self._parts = list(parts)
+        self._source = JoinedSources([source_of(part) for part in parts])
         self._ends = np.cumsum([len(part) for part in parts])
         self.path = parts[0].path
         self.classes = next(iter(tables), ())
@@ -113,6 +125,18 @@ class ConcatReader(Closing):
     def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
         return part.image(row, scratch)
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        places, parts = np.empty((len(indices), 4), np.int64), np.searchsorted(self._ends, indices, side="right")
+        for part in np.unique(parts).tolist():
+            rows, first = np.flatnonzero(parts == part), int(self._ends[part - 1]) if part else 0
+            places[rows] = self._source.joined(part, places_of(self._parts[part], indices[rows] - first))
+        places[:, 0] = indices
+        return places
 
     def size(self, index: int) -> int:
         part, row = self._place(index)

@@ -134,6 +134,9 @@ class DataFiles:
         self._maps.clear()
         self._handles.clear()
 
+    def __reduce__(self) -> tuple[type[DataFiles], tuple[Sequence[str], Sequence[int], Sequence[Stamp]]]:
+        return DataFiles, (self._paths, self._lengths, self._stamps)
+
     def _checked(self, file: int) -> tuple[str, int, Stamp | None]:
         if self._closed:
             raise ValueError(f"{self._paths[file]}: the reader of this file is closed")

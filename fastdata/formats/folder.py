@@ -19,7 +19,8 @@ from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing, reopened
 from fastdata.formats.files import Scratch
-from fastdata.formats.index import IndexBuilder, Rows, checked_row, index_hash
+from fastdata.formats.index import IndexBuilder, index_hash
+from fastdata.formats.rows import Rows, checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record, key_from_path
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Packed, PackedReader
 from fastdata.formats.files import checked_format, map_file, stamp_of, wrong_length
 from fastdata.formats.index import DTYPES
+from fastdata.formats.packed import Packed, PackedReader
 from fastdata.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ One index serves every format. For N records with E blobs in all:
     hash        uint64 N     64-bit hashes of the keys, rising ...
     hash_row    int64  N     ... and the record each belongs to: `find` is a binary search
 
-Opening maps the arrays and checks their shapes; pages are read when they are needed and shared by all processes.
+Opening maps the arrays and checks their shapes (`fastdata.formats.rows` reads them); pages are read when they are
+needed and shared by all processes.
 As a file of its own (`pack`, `unpack`) an index is: the magic, the length of a JSON header as 8 digits, the header
 ({column: [dtype, length, offset]}), and the arrays, little-endian, each at a multiple of 64 bytes.
 """
@@ -28,7 +29,6 @@ import json
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,91 +207,3 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{where}: damaged index ({error}); convert the data again") from error
     return columns
-
-
-def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
-    """Refuse an index whose columns do not fit together. Reads a few pages only; `verify` checks every row.
-
-    Raises:
-        FormatError: naming the file and what does not fit.
-    """
-    blobs = len(columns["offset"])
-    wanted = {
-        "start": count + 1,
-        "key_end": count + 1,
-        "path_end": count + 1,
-        "label": count,
-        "hash": count,
-        "hash_row": count,
-    }
-    wanted |= {"field": blobs, "file": blobs, "size": blobs, "crc": blobs}
-    wrong = [name for name, length in wanted.items() if len(columns[name]) != length]
-    if not wrong:
-        ends = {"start": blobs, "key_end": len(columns["key_bytes"]), "path_end": len(columns["path_bytes"])}
-        wrong = [name for name, end in ends.items() if columns[name][0] != 0 or columns[name][-1] != end]
-    if wrong or fields < 1 <= blobs:
-        raise FormatError(
-            f"{where}: damaged index (column {', '.join(wrong) or 'field'} does not fit); convert the data again"
-        )
-
-
-class Rows:
-    """The part of an index that names records: keys, source paths, labels, and the way from a key to its record."""
-
-    def __init__(self, columns: Columns) -> None:
-        self.keys: Sequence[str] = LazyStrings(columns["key_bytes"], columns["key_end"])
-        self.paths: Sequence[str] = LazyStrings(columns["path_bytes"], columns["path_end"])
-        self.labels: NDArray[np.int64] = np.asarray(columns["label"], np.int64)
-        self.labels.flags.writeable = False
-        self._hash, self._row = columns["hash"], columns["hash_row"]
-
-    def find(self, key: str) -> int:
-        """The record with this key.
-
-        Raises:
-            KeyError: there is none.
-        """
-        number = np.uint64(key_hash(key.encode("utf-8", "surrogateescape")))
-        place = int(np.searchsorted(self._hash, number))
-        while place < len(self._hash) and self._hash[place] == number:
-            row = int(self._row[place])
-            if self.keys[row] == key:
-                return row
-            place += 1
-        raise KeyError(key)
-
-
-class LazyStrings(Sequence[str]):
-    """Strings that lie end to end in one mapped array; each is made when asked for."""
-
-    def __init__(self, blob: NDArray[np.generic], ends: NDArray[np.generic]) -> None:
-        self._blob, self._ends = memoryview(blob), memoryview(ends)  # type: ignore[arg-type]  # numpy's stubs lag
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        row = checked_row(index, len(self))
-        return str(self._blob[self._ends[row] : self._ends[row + 1]], "utf-8", "surrogateescape")
-
-    def __repr__(self) -> str:
-        shown = ", ".join(repr(item) for item in self[:3])
-        return f"<{len(self)} strings: {shown}{', ...' if len(self) > 3 else ''}>"
-
-
-def checked_row(index: int, count: int) -> int:
-    """A non-negative row for a Python index, negative ones counting from the end.
-
-    Raises:
-        IndexError: out of range.
-    """
-    row = index + count if index < 0 else index
-    if not 0 <= row < count:
-        raise IndexError(f"record {index} of {count}")
-    return row

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fastdata.codec.sniff import sniff
 from fastdata.errors import FormatError
-from fastdata.formats.base import Packed, PackedReader
 from fastdata.formats.files import check_files, map_file, read_manifest, stamp_of
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
+from fastdata.formats.packed import Packed, PackedReader
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
 

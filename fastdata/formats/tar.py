@@ -19,10 +19,12 @@ from functools import partial
 from typing import cast
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Packed, PackedReader, Reader
+from fastdata.formats.base import Reader
 from fastdata.formats.concat import ConcatReader, SliceReader
 from fastdata.formats.files import check_files, checked_format, map_file, read_manifest, stamp_of, wrong_length
-from fastdata.formats.index import INDEX_NAME, IndexBuilder, Rows, unpack
+from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
+from fastdata.formats.packed import Packed, PackedReader
+from fastdata.formats.rows import Rows
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
 

@@ -19,12 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
+from fastdata.formats.places import Places
 from fastdata.loader.generators import forsake, kept_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0
+
+
+# What settling the layout gives: None for a loader with `collate_fn`, which needs none.
+Laid = Layout | Failure | None
 
 
 @dataclass(slots=True)
@@ -34,7 +39,7 @@ class Job:
     Attributes:
         ticket: its number in the epoch.
         epoch: for the random numbers.
-        indices: the records, int64; replaced where a sample failed and is skipped.
+        places: the records, a row (record, file, offset, size) each; replaced where a sample failed and is skipped.
         rows: the rows still to be made, None for all.
         failures: what went wrong with those that were tried last.
         samples: what was made, for a loader with `collate_fn`.
@@ -44,17 +49,25 @@ class Job:
 
     ticket: int
     epoch: int
-    indices: NDArray[np.int64]
+    places: Places
     rows: list[int] | None = None
     failures: list[Failure] = field(default_factory=list)
     samples: list[Any] | None = None
     place: Any = None
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return len(self.places)
+
     @property
-    def wanted(self) -> NDArray[np.int64]:
-        """The records of the rows still to be made."""
-        return self.indices if self.rows is None else self.indices[self.rows]
+    def indices(self) -> NDArray[np.int64]:
+        """The numbers of the records."""
+        return self.places[:, 0]
+
+    @property
+    def wanted(self) -> Places:
+        """The places of the rows still to be made."""
+        return self.places if self.rows is None else self.places[self.rows]
 
 
 class Crew(Protocol):
@@ -68,8 +81,8 @@ class Crew(Protocol):
     depth: int
     owner: int | None
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
-        """Settle the layout before the first job; found by making the sample `first` if it is not known.
+    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
+        """Settle the layout before the first job; found by making a sample, the one at the place `first`, if need be.
 
         Raises:
             WorkerError: that took longer than `timeout` seconds.
@@ -115,7 +128,7 @@ class SoloCrew:
         self._layout: Layout | None = None
         self._jobs: deque[Job] = deque()
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:  # noqa: ARG002
+    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:  # noqa: ARG002
         if layout is None and not self._collating:
             with self._keep():
                 found = self._maker.layout(epoch, first)
@@ -136,14 +149,14 @@ class SoloCrew:
         return [job]
 
     def _make(self, job: Job) -> None:
-        rows = range(len(job.indices)) if job.rows is None else job.rows
+        rows = range(len(job)) if job.rows is None else job.rows
         if self._collating or self._layout is None:
             made, job.failures = self._maker.samples(job.epoch, job.wanted, rows)
             job.samples = merged(job, made)
             return
         if job.place is None:
-            job.place = np.empty(len(job.indices) * self._layout.nbytes, np.uint8)
-        batch = self._layout.batch(job.place, len(job.indices))
+            job.place = np.empty(len(job) * self._layout.nbytes, np.uint8)
+        batch = self._layout.batch(job.place, len(job))
         job.failures = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
 
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
@@ -163,7 +176,7 @@ class SoloCrew:
 class ClerkCrew(SoloCrew):
     """For a loader that yields no pictures: every batch is finished as it comes."""
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:  # noqa: ARG002
+    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:  # noqa: ARG002
         return layout
 
     def _make(self, job: Job) -> None:
@@ -197,7 +210,7 @@ class ThreadCrew(SoloCrew):
                     error = raised
             self._made.put((generation, job, error))
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
+    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
         if layout is not None or self._collating or self._layout is not None:
             self._layout = self._layout or layout
             return self._layout

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import LoadError, OptionError, WorkerError
+from fastdata.errors import FormatError, LoadError, OptionError, WorkerError
 from fastdata.formats import Reader
+from fastdata.formats.places import places_of
 from fastdata.loader.crew import Crew, Job, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure
@@ -119,7 +120,7 @@ class Iteration:
             self._top_up()
         if job.failures:  # raised in its place, behind the batches before it, however many workers there are
             self._crew.drop(job)
-            raise error_of(job.failures[0])
+            raise self._error(job.failures[0])
         self._skipped.extend(job.skipped)  # likewise: in order, and of batches that are handed out
         self._next += 1
         return job
@@ -137,38 +138,58 @@ class Iteration:
         """Find the layout out, from the first sample; with on_error="skip", from one that replaces it."""
         for attempt in range(_ATTEMPTS + 1):
             first = self._plan.replacement(self._next, 0, attempt) if attempt else int(self._plan.batch(self._next)[0])
-            found = self._crew.lay_out(self._known, self._plan.epoch, first, timeout)
+            found = self._crew.lay_out(self._known, self._plan.epoch, self._places([first]), timeout)
             if not isinstance(found, Failure):
                 self._layout, self._settled = found, True
                 return
             given_up = attempt == _ATTEMPTS or self._settings.on_error == "raise"
             if given_up or issubclass(found.kind, OptionError):
-                raise error_of(found)
+                raise self._error(found)
 
     def _top_up(self) -> None:
         """Keep as many batches under way as the crew takes."""
         while self._again and self._crew.submit(self._again[0]):
             del self._again[0]
         while self._sent < len(self._plan) and self._sent - self._next < self._crew.depth:
-            if not self._crew.submit(Job(self._sent, self._plan.epoch, self._plan.batch(self._sent))):
+            if not self._crew.submit(Job(self._sent, self._plan.epoch, self._places(self._plan.batch(self._sent)))):
                 return
             self._sent += 1
 
     def _mend(self, job: Job) -> None:
         """Try other records in the place of those that failed."""
         for failure in job.failures:
-            place = job.ticket, failure.row
-            attempt = self._attempts[place] = self._attempts.get(place, 0) + 1
+            key, reason = self._told(failure)
+            position = job.ticket, failure.row
+            attempt = self._attempts[position] = self._attempts.get(position, 0) + 1
             if attempt > _ATTEMPTS:
                 raise LoadError(
-                    f"{_ATTEMPTS} records in a row failed, the last one {failure.key!r} ({failure.reason}); "
+                    f"{_ATTEMPTS} records in a row failed, the last one {key!r} ({reason}); "
                     "`fastdata verify` names all that are damaged"
                 )
-            job.skipped.append((failure.key, failure.reason))
-            job.indices[failure.row] = self._plan.replacement(job.ticket, failure.row, attempt)
+            job.skipped.append((key, reason))
+            job.places[failure.row] = self._places([self._plan.replacement(job.ticket, failure.row, attempt)])[0]
         job.rows = [failure.row for failure in job.failures]
         job.failures = []
         self._again.append(job)
+
+    def _places(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        return places_of(self._reader, np.asarray(indices, np.int64))
+
+    def _told(self, failure: Failure) -> tuple[str, str]:
+        """The key and the reason of a failure."""
+        reason = failure.reason
+        if not reason:  # no place could be told
+            try:
+                self._reader.image(failure.index)
+            except FormatError as error:
+                reason = str(error)
+        return self._reader.keys[failure.index], reason
+
+    def _error(self, failure: Failure) -> Exception:
+        """The error to raise for a sample that could not be made."""
+        key, reason = self._told(failure)
+        stack = f"\n\nThe stack where it was made:\n{failure.stack}" if failure.stack else ""
+        return failure.kind(f"record {key!r}: {reason}{stack}")
 
     def _batch(self, job: Job) -> Any:
         settings = self._settings
@@ -190,7 +211,7 @@ class Iteration:
 
     def _images(self, job: Job) -> Any:
         assert self._layout is not None
-        return self._layout.tensor(self._layout.batch(self._crew.hand_out(job), len(job.indices)))
+        return self._layout.tensor(self._layout.batch(self._crew.hand_out(job), len(job)))
 
     def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
@@ -204,12 +225,6 @@ class Iteration:
         if name == "key":
             return [self._reader.keys[index] for index in job.indices.tolist()]
         return [self._reader[index].fields.get(name) for index in job.indices.tolist()]
-
-
-def error_of(failure: Failure) -> Exception:
-    """The error to raise for a sample that could not be made."""
-    stack = f"\n\nThe stack where it was made:\n{failure.stack}" if failure.stack else ""
-    return failure.kind(f"record {failure.key!r}: {failure.reason}{stack}")
 
 
 def _pinned(batch: Any) -> Any:

@@ -13,10 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastdata.cache import CachedReader
+from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
+from fastdata.formats.places import source_of
 from fastdata.loader.crews import Crews
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.recipe import Recipe
@@ -124,7 +126,10 @@ class DataLoader:
             split_of(self._checked, self._samples)
         if cache is not None:
             self.reader = _cached(self.reader, cache)
-        self._recipe = Recipe(self.reader, Pipeline(transform), self._checked.seed, exact, on_error == "skip")
+        self._recipe = Recipe(
+            source_of(self.reader), Rules.of(self.reader.manifest.options), Pipeline(transform), self._checked.seed,
+            exact, on_error == "skip",
+        )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
         self._crews = Crews(self._recipe, self._checked, most)
         self._position, self._start = Position(), Position()

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.loader.crew import Job, merged, too_slow
+from fastdata.formats.places import Places
+from fastdata.loader.crew import Job, Laid, merged, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Recipe
 from fastdata.loader.ring import PAGE, Ring
@@ -109,7 +110,7 @@ class ProcessCrew:
             self.stop()
             raise
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: int, timeout: float | None) -> Layout | Failure | None:
+    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
         if self._ring is not None:
             return self._layout
         if layout is None and not self._collating:
@@ -125,9 +126,9 @@ class ProcessCrew:
             member.jobs.append(None)  # its answer means nothing
         return self._layout
 
-    def _probed(self, epoch: int, index: int, timeout: float | None) -> Layout | Failure:
+    def _probed(self, epoch: int, place: Places, timeout: float | None) -> Layout | Failure:
         member = self._members[0]
-        member.tell(("probe", epoch, index))
+        member.tell(("probe", epoch, *place[0].tolist()))
         ready = wait([member.connection, member.process.sentinel], timeout)
         if not ready:
             raise too_slow(timeout)
@@ -147,8 +148,8 @@ class ProcessCrew:
             return False
         wanted = job.wanted
         self._ring.order(job.place, wanted, job.rows)
-        name, place, rows = "samples" if self._collating else "fill", self._ring.place(job.place), job.rows is not None
-        member.tell((name, self._generation, place, len(wanted), rows, job.epoch))
+        name, slot, rows = "samples" if self._collating else "fill", self._ring.place(job.place), job.rows is not None
+        member.tell((name, self._generation, slot, len(wanted), rows, job.epoch))
         member.jobs.append(job)
         return True
 

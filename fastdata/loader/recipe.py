@@ -1,4 +1,4 @@
-"""Recipe: how one sample is made. In: a record's index and the epoch. Out: a picture, in its place in a batch.
+"""Recipe: how one sample is made. In: a record's place and the epoch. Out: a picture, in its place in a batch.
 
 The same code runs in worker processes, in threads and in the main process, and every random number is a function of
 (seed, epoch, index), so that the result is the same in all of them. torch is not imported here.
@@ -17,14 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import FastdataError, LoadError
-from fastdata.formats import Reader
+from fastdata.errors import FastdataError, FormatError, LoadError
 from fastdata.formats.files import Scratch
+from fastdata.formats.places import NOWHERE, Places, Source
 from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
 
+# A row of `Places`.
+Place = list[int]
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
 # What is kept of a reason: a whole batch may fail, and each failure passes through a pipe.
@@ -33,10 +35,13 @@ _LONGEST_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample that could not be made: its row in the batch, its key, what went wrong, and the stack (of the first)."""
+    """A sample that could not be made: its row in the batch, its record, what went wrong, and the stack (of the first).
+
+    The reason is empty where the record's picture has no place: the reader knows why.
+    """
 
     row: int
-    key: str
+    index: int
     reason: str
     stack: str
     kind: type[Exception]
@@ -47,14 +52,16 @@ class Recipe:
     """What is needed to make the samples of a loader; picklable wherever its parts are.
 
     Attributes:
-        reader: where the records come from.
-        pipeline: what is done with their pictures.
+        source: what reads the encoded pictures by their places.
+        rules: how they are decoded.
+        pipeline: what is done with them.
         seed: the loader's seed.
         exact: never decode at a reduced DCT scale.
         skip: samples that fail will be replaced, so that the others of their batch are made, too.
     """
 
-    reader: Reader
+    source: Source
+    rules: Rules
     pipeline: Pipeline
     seed: int
     exact: bool = False
@@ -68,7 +75,7 @@ class Recipe:
 
 
 class Maker:
-    """Makes samples by a recipe.
+    """Makes samples by a recipe. Records are given by rows (record, file, offset, size), as `places_of` has them.
 
     Args:
         recipe: the recipe.
@@ -77,78 +84,73 @@ class Maker:
 
     def __init__(self, recipe: Recipe, guard: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._recipe, self._guard = recipe, guard
-        self._rules = Rules.of(recipe.reader.manifest.options)
         self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
 
     def fill(
-        self, epoch: int, indices: NDArray[np.int64], batch: NDArray[Any], layout: Layout, rows: Sequence[int]
+        self, epoch: int, places: Places, batch: NDArray[Any], layout: Layout, rows: Sequence[int]
     ) -> list[Failure]:
         """Make the samples of a batch, or of some rows of it, in their places."""
         if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
-            numbers = self._recipe.pipeline.numbers(self._recipe.seed, epoch, indices).tolist()
-            return self._each(indices, rows, lambda at, index, row: self._picture(index, numbers[at], batch[row]))
-        making = self._making(epoch, indices)
-        return self._each(indices, rows, lambda at, index, row: layout.put(making(at, index), batch[row, ...]))
+            numbers = self._recipe.pipeline.numbers(self._recipe.seed, epoch, places[:, 0]).tolist()
+            return self._each(places, rows, lambda at, place, row: self._picture(place, numbers[at], batch[row]))
+        making = self._making(epoch, places[:, 0])
+        return self._each(places, rows, lambda at, place, row: layout.put(making(at, place), batch[row, ...]))
 
-    def samples(self, epoch: int, indices: NDArray[np.int64], rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
+    def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
-        made: list[Any] = [None] * len(indices)
-        making = self._making(epoch, indices)
+        made: list[Any] = [None] * len(places)
+        making = self._making(epoch, places[:, 0])
 
-        def make(at: int, index: int, _row: int) -> None:
-            made[at] = making(at, index)
+        def make(at: int, place: Place, _row: int) -> None:
+            made[at] = making(at, place)
 
-        return made, self._each(indices, rows, make)
+        return made, self._each(places, rows, make)
 
-    def layout(self, epoch: int, index: int) -> Layout | Failure:
+    def layout(self, epoch: int, places: Places) -> Layout | Failure:
         """The layout of a sample."""
         found: list[Layout] = []
-        making = self._making(epoch, np.array([index]))
-        failures = self._each(np.array([index]), [0], lambda at, index, _: found.append(Layout.of(making(at, index))))
+        making = self._making(epoch, places[:, 0])
+        failures = self._each(places, [0], lambda at, place, _: found.append(Layout.of(making(at, place))))
         return failures[0] if failures else found[0]
 
-    def key(self, index: int) -> str:
-        """The key of a record."""
-        return self._recipe.reader.keys[index]
-
-    def _making(self, epoch: int, indices: NDArray[np.int64]) -> Callable[[int, int], Any]:
+    def _making(self, epoch: int, indices: NDArray[np.int64]) -> Callable[[int, Place], Any]:
         pipeline = self._recipe.pipeline
         numbers = pipeline.numbers(self._recipe.seed, epoch, indices).tolist()
         if not pipeline.callables:
-            return lambda at, index: self._picture(index, numbers[at])
+            return lambda at, place: self._picture(place, numbers[at])
         seeds = keys(self._recipe.seed, epoch, indices, stream=CALLABLES).tolist()
 
-        def make(at: int, index: int) -> Any:
-            sample, known = self._picture(index, numbers[at]), "torch" in sys.modules
+        def make(at: int, place: Place) -> Any:
+            sample, known = self._picture(place, numbers[at]), "torch" in sys.modules
             with self._guard():
                 seed_generators(seeds[at], self._own_generators)
                 sample = pipeline.call(sample)
             # A callable that has just loaded torch may have drawn from a generator that was not there to be seeded.
-            return sample if known or "torch" not in sys.modules else make(at, index)
+            return sample if known or "torch" not in sys.modules else make(at, place)
 
         return make
 
-    def _picture(self, index: int, numbers: Any, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        recipe = self._recipe
-        data = recipe.reader.image(index, self._scratch)[1]
-        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=self._rules)
+    def _picture(self, place: Place, numbers: Any, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        recipe, (_, file, offset, size) = self._recipe, place
+        if file == NOWHERE:
+            raise FormatError
+        data = recipe.source.read(file, offset, size, self._scratch)
+        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules)
 
-    def _each(
-        self, indices: NDArray[np.int64], rows: Sequence[int], make: Callable[[int, int, int], Any]
-    ) -> list[Failure]:
+    def _each(self, places: Places, rows: Sequence[int], make: Callable[[int, Place, int], Any]) -> list[Failure]:
         failures: list[Failure] = []
-        for at, (index, row) in enumerate(zip(indices.tolist(), rows, strict=True)):
+        for at, (place, row) in enumerate(zip(places.tolist(), rows, strict=True)):
             try:
-                make(at, index, row)
+                make(at, place, row)
             except Exception as error:
-                failures.append(self._failure(row, index, error, "" if failures else traceback.format_exc()))
+                failures.append(_failure(row, place[0], error, "" if failures else traceback.format_exc()))
                 if not self._recipe.skip:  # the batch will not be handed out
                     break
         return failures
 
-    def _failure(self, row: int, index: int, error: Exception, stack: str) -> Failure:
-        ours = isinstance(error, FastdataError)
-        reason = str(error) if ours else f"{type(error).__name__}: {error}"
-        kind = type(error) if ours else LoadError
-        return Failure(row, self.key(index), reason[:_LONGEST_REASON], stack, kind)
+
+def _failure(row: int, index: int, error: Exception, stack: str) -> Failure:
+    ours = isinstance(error, FastdataError)
+    reason = str(error) if ours else f"{type(error).__name__}: {error}"
+    return Failure(row, index, reason[:_LONGEST_REASON], stack, type(error) if ours else LoadError)

@@ -4,8 +4,8 @@ A slot is free, at work in a worker, or lent to the consumer. A lent slot comes 
 gone: views, slices, `.numpy()` and DLPack all keep the array that the ring watches alive. When a consumer keeps
 batches the ring grows (memory is taken when a slot is first written) up to a bound; past it batches are copies.
 
-A slot begins with what its worker is to make: the records, and the rows of the batch they belong in. So the messages
-that go through pipes have one small size, however large a batch is, and never fill a pipe.
+A slot begins with what its worker is to make: the places of the records, and the rows of the batch they belong in. So
+the messages that go through pipes have one small size, however large a batch is, and never fill a pipe.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ PAGE = 4096
 KEPT = 8
 # Pixels begin at cache lines.
 _LINE = 64
+# For each sample: record, file, offset, size, row in the batch.
+_WORDS = 5
 
 
 def slot_words(block: SharedBlock, place: int, batch_size: int) -> tuple[NDArray[np.int64], int]:
-    """Two rows of words at the head of a slot, records and rows of the batch; and the bytes that they take."""
-    words = np.frombuffer(block.buffer, np.int64, 2 * batch_size, place).reshape(2, batch_size)
+    """The words at the head of a slot, five for each sample: its place and its row; and the bytes that they take."""
+    words = np.frombuffer(block.buffer, np.int64, _WORDS * batch_size, place).reshape(batch_size, _WORDS)
     return words, -(-words.nbytes // _LINE) * _LINE
 
 
@@ -45,7 +47,7 @@ class Ring:
 
     def __init__(self, block: SharedBlock, batch_size: int, sample_bytes: int, depth: int) -> None:
         self._block, self._batch_size, self._depth = block, batch_size, depth
-        self._head = -(-16 * batch_size // _LINE) * _LINE
+        self._head = -(-8 * _WORDS * batch_size // _LINE) * _LINE
         self._bytes = batch_size * sample_bytes
         self._slot_bytes = -(-(self._head + self._bytes) // PAGE) * PAGE
         self._most = depth + max(depth, KEPT)
@@ -68,12 +70,12 @@ class Ring:
         """Where a slot begins in the block."""
         return PAGE + slot * self._slot_bytes
 
-    def order(self, slot: int, indices: NDArray[np.int64], rows: list[int] | None) -> None:
+    def order(self, slot: int, places: NDArray[np.int64], rows: list[int] | None) -> None:
         """Write down what is to be made in a slot."""
         words = slot_words(self._block, self.place(slot), self._batch_size)[0]
-        words[0, : len(indices)] = indices
+        words[: len(places), :4] = places
         if rows is not None:
-            words[1, : len(rows)] = rows
+            words[: len(rows), 4] = rows
 
     def give_back(self, slot: int) -> None:
         """Make a slot free that was not lent."""

@@ -1,9 +1,9 @@
 """The loop of a worker process: jobs in, pixels into the shared block, small answers out.
 
-A job is (name, generation, place, wanted, rows, epoch), all small integers; which records are wanted, and in which rows
-of the batch they belong, lies in the slot itself. The answer is a list of failures, and the samples for a loader with
-`collate_fn`. The first eight bytes of the block hold the generation that is wanted: jobs of an older one (the consumer
-left its loop) are answered without being done.
+A job is (name, generation, slot, wanted, rows, epoch), all small integers; which records are wanted, where their
+pictures lie, and in which rows of the batch they belong, stands in the slot itself: a worker needs no index. The answer
+is a list of failures, and the samples for a loader with `collate_fn`. The first eight bytes of the block hold the
+generation that is wanted: jobs of an older one (the consumer left its loop) are answered without being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -86,34 +86,34 @@ class _Worker:
         self._block.grow(size)
         self._layout, self._batch_size = layout, batch_size
 
-    def probe(self, epoch: int, index: int) -> Layout | Failure:
+    def probe(self, epoch: int, *place: int) -> Layout | Failure:
         """The layout of a sample."""
-        return self._maker.layout(epoch, index)
+        return self._maker.layout(epoch, np.array([place], np.int64))
 
-    def fill(self, generation: int, place: int, wanted: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
+    def fill(self, generation: int, slot: int, wanted: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
         if self._stale(generation):
             return ([],)
         assert self._layout is not None
-        indices, where, head = self._words(place, wanted)
-        buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, place + head)
+        places, where, head = self._words(slot, wanted)
+        buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, slot + head)
         batch = self._layout.batch(buffer, self._batch_size)
-        return (self._maker.fill(epoch, indices, batch, self._layout, where.tolist() if rows else range(wanted)),)
+        return (self._maker.fill(epoch, places, batch, self._layout, where if rows else range(wanted)),)
 
-    def samples(self, generation: int, place: int, wanted: int, rows: bool, epoch: int) -> bytes:
+    def samples(self, generation: int, slot: int, wanted: int, rows: bool, epoch: int) -> bytes:
         if self._stale(generation):
             return pickle.dumps(([], []))
-        indices, where, _ = self._words(place, wanted)
-        made, failures = self._maker.samples(epoch, indices, where.tolist() if rows else range(wanted))
+        places, where, _ = self._words(slot, wanted)
+        made, failures = self._maker.samples(epoch, places, where if rows else range(wanted))
         try:
             return pickle.dumps((failures, made), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
-            return pickle.dumps(([Failure(0, self._maker.key(int(indices[0])), words, "", OptionError)], []))
+            return pickle.dumps(([Failure(0, int(places[0, 0]), words, "", OptionError)], []))
 
-    def _words(self, place: int, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The wanted records, their rows, and how many bytes of the slot these take."""
-        words, head = slot_words(self._block, place, self._batch_size)
-        return words[0, :wanted].copy(), words[1, :wanted], head
+    def _words(self, slot: int, wanted: int) -> tuple[NDArray[np.int64], list[int], int]:
+        """The places of the wanted records, their rows, and how many bytes of the slot these take."""
+        words, head = slot_words(self._block, slot, self._batch_size)
+        return words[:wanted, :4].copy(), words[:wanted, 4].tolist(), head
 
     def _stale(self, generation: int) -> bool:
         return int.from_bytes(self._block.buffer[:8], "little") != generation

@@ -1,0 +1,90 @@
+"""Places: where the encoded pictures of a reader lie, so that others read them without the reader and its index.
+
+In: a reader and numbers of records. Out: a row (record, file, offset, size) for each of them, and a `Source`, which
+reads such rows and is small enough to be sent to any number of processes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.formats.files import Scratch
+
+if TYPE_CHECKING:
+    from fastdata.formats.base import Reader
+
+# int64, (N, 4): for each picture the record that it belongs to, the file, the offset there, and the size in bytes.
+Places = NDArray[np.int64]
+# The file of a record whose place cannot be told: the reader, when it is asked for the picture, says why.
+NOWHERE = -1
+
+
+class Source(Protocol):
+    """Reads encoded pictures by their places; picklable wherever the reader is, and usable in threads and forks."""
+
+    def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> bytes | memoryview:
+        """The bytes, maybe in `scratch`: right until that is used again."""
+
+
+class Placed(ABC):
+    """A reader that can tell where its pictures lie. A class, no protocol: wrappers of readers may change what is read.
+
+    Attributes:
+        source: reads what `places` tells of.
+    """
+
+    @property
+    @abstractmethod
+    def source(self) -> Source: ...
+    @abstractmethod
+    def places(self, indices: NDArray[np.int64], /) -> Places:
+        """A row (record, file, offset, size) for each record; file is -1 where there is no place to be told."""
+
+
+def source_of(reader: Reader) -> Source:
+    """What reads the rows that `places_of` gives."""
+    return reader.source if isinstance(reader, Placed) else _Records(reader)
+
+
+def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
+    """The places of some records' pictures: an int64 array of shape (N, 4), with rows (record, file, offset, size).
+
+    For a reader that cannot tell, what stands for the place is the record itself.
+    """
+    if isinstance(reader, Placed):
+        return reader.places(indices)
+    rows = np.zeros((len(indices), 4), np.int64)
+    rows[:, 0] = rows[:, 2] = indices
+    return rows
+
+
+class _Records:
+    """A reader in the place of files; the offset is the record's number."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def read(self, _file: int, offset: int, _size: int, scratch: Scratch) -> bytes | memoryview:
+        return self._reader.image(offset, scratch)[1]
+
+
+class JoinedSources:
+    """The sources of several readers; a file's number tells which of them it belongs to."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def read(self, file: int, offset: int, size: int, scratch: Scratch) -> bytes | memoryview:
+        number, part = divmod(file, len(self._sources))
+        return self._sources[part].read(number, offset, size, scratch)
+
+    def joined(self, part: int, places: Places) -> Places:
+        """The places of one part, in the numbering of all."""
+        files = places[:, 1]
+        places[:, 1] = np.where(files == NOWHERE, NOWHERE, files * len(self._sources) + part)
+        return places
