@@ -24,9 +24,15 @@ from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
+from fastdata.transforms.render import Begun, begin
 
 # A row of `Places`.
 Place = list[int]
+# A sample of a job: its number there, its place, its row in the batch.
+Wanted = tuple[int, Place, int]
+# So many pictures are begun before they are finished, of at most so many bytes together (but at least one). From 16 to
+# 64 all were 4 to 8 % quicker than one by one.
+_BEGUN, _BEGUN_BYTES = 32, 4 << 20
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
 # What is kept of a reason: a whole batch may fail, and each failure passes through a pipe.
@@ -92,10 +98,35 @@ class Maker:
     ) -> list[Failure]:
         """Make the samples of a batch, or of some rows of it, in their places."""
         if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
-            numbers = self._recipe.pipeline.numbers(self._recipe.seed, epoch, places[:, 0]).tolist()
-            return self._each(places, rows, lambda at, place, row: self._picture(place, numbers[at], batch[row]))
+            return self._fill(epoch, places, batch, rows)
         making = self._making(epoch, places[:, 0])
-        return self._each(places, rows, lambda at, place, row: layout.put(making(at, place), batch[row, ...]))
+        return self._each(_listed(places, rows), lambda at, place, row: layout.put(making(at, place), batch[row, ...]))
+
+    def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> list[Failure]:
+        """Some samples are begun, then finished, then the next ones: see `begin`."""
+        recipe, failures = self._recipe, list[Failure]()
+        numbers = recipe.pipeline.numbers(recipe.seed, epoch, places[:, 0]).tolist()
+        begun: dict[int, Begun] = {}
+
+        def start(at: int, place: Place, row: int) -> None:
+            plan_of = recipe.pipeline.plan_of(numbers[at])
+            found = begin(self._data(place), plan_of, out=batch[row], exact=recipe.exact, rules=recipe.rules)
+            if isinstance(found, Begun):
+                begun[at] = found
+
+        def finish(at: int, place: Place, row: int) -> None:
+            if begun.pop(at).finish() is None:
+                self._picture(place, numbers[at], batch[row])
+
+        wanted = _listed(places, rows)
+        while wanted and (recipe.skip or not failures):
+            room, count = _BEGUN_BYTES, 0
+            while count < min(len(wanted), _BEGUN) and room > 0:
+                room, count = room - wanted[count][1][3], count + 1
+            failures += self._each(wanted[:count], start)
+            failures += self._each([one for one in wanted[:count] if one[0] in begun], finish)
+            del wanted[:count]
+        return sorted(failures, key=lambda failure: failure.row)
 
     def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
@@ -105,13 +136,13 @@ class Maker:
         def make(at: int, place: Place, _row: int) -> None:
             made[at] = making(at, place)
 
-        return made, self._each(places, rows, make)
+        return made, self._each(_listed(places, rows), make)
 
     def layout(self, epoch: int, places: Places) -> Layout | Failure:
         """The layout of a sample."""
         found: list[Layout] = []
         making = self._making(epoch, places[:, 0])
-        failures = self._each(places, [0], lambda at, place, _: found.append(Layout.of(making(at, place))))
+        failures = self._each(_listed(places, [0]), lambda at, place, _: found.append(Layout.of(making(at, place))))
         return failures[0] if failures else found[0]
 
     def _making(self, epoch: int, indices: NDArray[np.int64]) -> Callable[[int, Place], Any]:
@@ -132,15 +163,19 @@ class Maker:
         return make
 
     def _picture(self, place: Place, numbers: Any, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        recipe, (_, file, offset, size) = self._recipe, place
+        recipe = self._recipe
+        return recipe.pipeline.render(self._data(place), numbers, out=out, exact=recipe.exact, rules=recipe.rules)
+
+    def _data(self, place: Place) -> bytes | memoryview:
+        """The encoded picture, right until the next one is read."""
+        _, file, offset, size = place
         if file == NOWHERE:
             raise FormatError
-        data = recipe.source.read(file, offset, size, self._scratch)
-        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules)
+        return self._recipe.source.read(file, offset, size, self._scratch)
 
-    def _each(self, places: Places, rows: Sequence[int], make: Callable[[int, Place, int], Any]) -> list[Failure]:
+    def _each(self, wanted: list[Wanted], make: Callable[[int, Place, int], Any]) -> list[Failure]:
         failures: list[Failure] = []
-        for at, (place, row) in enumerate(zip(places.tolist(), rows, strict=True)):
+        for at, place, row in wanted:
             try:
                 make(at, place, row)
             except Exception as error:
@@ -148,6 +183,10 @@ class Maker:
                 if not self._recipe.skip:  # the batch will not be handed out
                     break
         return failures
+
+
+def _listed(places: Places, rows: Sequence[int]) -> list[Wanted]:
+    return [(at, place, row) for at, (place, row) in enumerate(zip(places.tolist(), rows, strict=True))]
 
 
 def _failure(row: int, index: int, error: Exception, stack: str) -> Failure:

@@ -86,7 +86,11 @@ class Pipeline:
         from fastdata.codec.decode import Rules  # OpenCV is needed from here on
         from fastdata.transforms.render import render
 
-        return render(data, lambda size: self.plan(size, row), out=out, exact=exact, rules=rules or Rules())
+        return render(data, self.plan_of(row), out=out, exact=exact, rules=rules or Rules())
+
+    def plan_of(self, row: Sequence[float]) -> Callable[[Size], Plan]:
+        """`plan` for one row of numbers."""
+        return lambda size: self.plan(size, row)
 
     def call(self, picture: Any, label: Any = None) -> Any:
         """The picture after the callables."""

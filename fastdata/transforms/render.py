@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import cv2
@@ -68,12 +69,60 @@ def render(
         DecodeError: the data give no picture.
         OptionError: `out` has another shape than the plan gives.
     """
+    begun = begin(data, plan_of, out=out, exact=exact, rules=rules)
+    if not isinstance(begun, Begun):
+        return begun
+    done = begun.finish()
+    return _whole(data, plan_of, out, exact, rules) if done is None else done
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A picture of which the needed part is cut out, but not decoded yet. The data that it is of are needed no more.
+
+    Attributes:
+        jpeg: a JPEG of the needed part.
+        size: its (width, height).
+        origin: where that begins in the whole picture.
+        scale: it is to be decoded at 1/scale.
+        plan: the plan.
+        out: where the pixels go.
+    """
+
+    jpeg: Data
+    size: Size
+    origin: tuple[int, int]
+    scale: int
+    plan: Plan
+    out: RGB | None
+
+    def finish(self) -> RGB | None:
+        """Decode, and carry out the plan; None where the picture must be rendered from its data after all."""
+        pixels = jpeg.pixels(self.jpeg, self.scale, self.size, _scratch())
+        if pixels is None:
+            return None
+        x, y = self.origin
+        return render_part(pixels, (x // self.scale, y // self.scale), self.scale, self.plan, self.out)
+
+
+def begin(
+    data: Data,
+    plan_of: PlanOf,
+    *,
+    out: RGB | None = None,
+    exact: bool = False,
+    rules: Rules = _RULES,
+) -> Begun | RGB:
+    """The first half of `render`, for pictures of which a part can be cut out; all of it for others.
+
+    Many begun and then finished are quicker than one after the other: each half finds its code and tables in the cache.
+    """
     if data[:2] == b"\xff\xd8":
         found = load(data)
         if found is not None:
-            done = _cut(found, plan_of, out, exact, rules)
-            if done is not None:
-                return done
+            begun = _cut(found, plan_of, out, exact, rules)
+            if begun is not None:
+                return begun
     elif data[:6] == b"\x93NUMPY":
         pixels = raw_view(data, rules.max_pixels)
         if pixels is not None:
@@ -87,8 +136,8 @@ def render_array(pixels: RGB, plan: Plan, out: RGB | None = None) -> RGB:
     return render_part(pixels, (0, 0), 1, plan, out)
 
 
-def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules) -> RGB | None:
-    """By the crop index; None where the picture must be decoded whole after all."""
+def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules) -> Begun | RGB | None:
+    """By the crop index; None where the picture must be decoded whole."""
     header = found.header
     width, height = header.width, header.height
     if not header.plain or width * height > rules.max_pixels:
@@ -104,13 +153,9 @@ def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: 
     if scale > 1:  # whole pixels of the reduced picture
         x0, y0 = x0 - x0 % scale, y0 - y0 % scale
         x1, y1 = min(-(-x1 // scale) * scale, width), min(-(-y1 // scale) * scale, height)
-    small, (x, y), size = cut_loaded(found, (x0, y0, x1, y1), scale)
-    pixels = jpeg.pixels(small, scale, size, _scratch())
-    if pixels is None:
-        return None
-    if scale > 1:
-        x, y = x // scale, y // scale
-    return render_part(pixels, (x, y), scale, plan, out)
+    small, origin, size = cut_loaded(found, (x0, y0, x1, y1), scale)
+    # What needs all of it is the data themselves, which may be gone when this is finished.
+    return Begun(bytes(small) if small is found.jpeg else small, size, origin, scale, plan, out)
 
 
 def _scratch() -> RGB:
