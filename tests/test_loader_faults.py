@@ -126,8 +126,9 @@ def test_collate_fn_takes_unequal_shapes(path: str, workers: dict[str, Any]) -> 
 
 
 def test_a_killed_worker_is_noticed_at_once_and_the_loader_goes_on_afterwards(path: str, start_method: str) -> None:
-    transform = Fails({BAD}, "kill")
-    with loader(path, transform=transform, num_workers=2, multiprocessing_context=start_method) as batches:
+    options = {"num_workers": 2, "prefetch_factor": 1, "multiprocessing_context": start_method}
+    # Few batches ahead, so that the first one is made before the bad one is begun, however late a worker starts.
+    with loader(path, transform=Fails({BAD}, "kill"), **options) as batches:
         start = time.monotonic()
         with pytest.raises(fastdata.WorkerError, match="signal 9"):
             list(batches)

@@ -45,6 +45,8 @@ class Job:
         samples: what was made, for a loader with `collate_fn`.
         place: where the batch is made: a slot, or an array.
         skipped: (key, reason) of the samples that were replaced.
+        parts: how many parts of it are at work, where it is shared among workers.
+        made: what these have made for a loader with `collate_fn`, by the first sample of each.
     """
 
     ticket: int
@@ -55,6 +57,8 @@ class Job:
     samples: list[Any] | None = None
     place: Any = None
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    parts: int = 0
+    made: dict[int, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.places)

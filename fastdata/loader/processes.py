@@ -6,13 +6,14 @@ crew.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
 import time
 from collections import deque
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +32,27 @@ _GRACE_SECONDS = 1.0
 # Messages on their way to one worker. Each is some 150 bytes and takes about 1 kB of a socket's buffer, of which Linux
 # gives 208 kB and others less: sending one never waits for a worker, which may itself be waiting to send.
 _MOST_UNDER_WAY = 32
+# A batch is shared among the workers, so that the first one comes soon and all end at the same time, but not in parts
+# smaller than this: each costs two messages, some 60 us of the main process.
+_LEAST_PART = 32
 # What the kernel ends a process with that asks for memory there is none of.
 _OUT_OF_MEMORY = {-getattr(signal, name) for name in ("SIGKILL", "SIGBUS") if hasattr(signal, name)}
 
 
+class _Part(NamedTuple):
+    """The samples `first` .. `stop` of what a job wants."""
+
+    job: Job
+    first: int
+    stop: int
+
+
 class _Member:
-    """A worker process, its connection, and the jobs that it has not answered yet, oldest first."""
+    """A worker process, its connection, and the parts of jobs that it has not answered yet, oldest first."""
 
     def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[_Member], *, main: bool) -> None:
         method = context.get_start_method()
-        self.jobs: deque[Job | None] = deque()  # None: a job that nobody waits for any more
+        self.parts: deque[_Part | None] = deque()  # None: a message whose answer says nothing
         with starting:
             self.connection, theirs = context.Pipe()
             inherited = [self.connection, *(other.connection for other in others)] if method == "fork" else []
@@ -57,6 +69,11 @@ class _Member:
                 raise
             finally:
                 theirs.close()
+
+    @property
+    def load(self) -> int:
+        """The samples that it has still to make."""
+        return sum(part.stop - part.first for part in self.parts if part is not None)
 
     def death(self) -> WorkerError:
         self.process.join(_GRACE_SECONDS)
@@ -123,7 +140,7 @@ class ProcessCrew:
         self._ring = Ring(self._block, self._batch_size, nbytes, self.depth)
         for member in self._members:
             member.tell(("lay_out", self._layout, self._batch_size, self._ring.size))
-            member.jobs.append(None)  # its answer means nothing
+            member.parts.append(None)
         return self._layout
 
     def _probed(self, epoch: int, place: Places, timeout: float | None) -> Layout | Failure:
@@ -139,18 +156,22 @@ class ProcessCrew:
 
     def submit(self, job: Job) -> bool:
         assert self._ring is not None
-        member = min(self._members, key=lambda each: len(each.jobs))
-        if len(member.jobs) >= _MOST_UNDER_WAY:
+        wanted = job.wanted
+        job.parts = min(len(self._members), max(1, len(wanted) // _LEAST_PART))
+        if sum(_MOST_UNDER_WAY - len(member.parts) for member in self._members) < job.parts:
             return False
         if job.place is None:
             job.place = self._ring.take()
         if job.place is None:
             return False
-        wanted = job.wanted
         self._ring.order(job.place, wanted, job.rows)
         name, slot, rows = "samples" if self._collating else "fill", self._ring.place(job.place), job.rows is not None
-        member.tell((name, self._generation, slot, len(wanted), rows, job.epoch))
-        member.jobs.append(job)
+        bounds = [len(wanted) * part // job.parts for part in range(job.parts + 1)]
+        for first, stop in itertools.pairwise(bounds):
+            ready = (member for member in self._members if len(member.parts) < _MOST_UNDER_WAY)
+            member = min(ready, key=lambda each: each.load)
+            member.tell((name, self._generation, slot, first, stop, rows, job.epoch))
+            member.parts.append(_Part(job, first, stop))
         return True
 
     def receive(self, timeout: float | None) -> list[Job] | None:
@@ -167,21 +188,37 @@ class ProcessCrew:
 
     def _answer(self, member: _Member) -> list[Job]:
         answer = member.heard()
-        job = member.jobs.popleft()
-        if job is None:
+        part = member.parts.popleft()
+        if part is None:
             return []
+        job = part.job
+        job.parts -= 1
         if job.epoch < 0:  # forgotten: only its slot matters
-            self.drop(job)
+            if not job.parts:
+                self.drop(job)
             return []
-        job.failures, *made = answer
+        failures, *made = answer
+        job.failures += failures
         if made:
-            job.samples = merged(job, made[0])
+            job.made[part.first] = made[0]
+        if job.parts:
+            return []
+        job.failures.sort(key=lambda failure: failure.row)
+        if job.made:
+            job.samples = merged(job, [sample for first in sorted(job.made) for sample in job.made[first]])
+            job.made.clear()
             self.drop(job)
         return [job]
 
+    @property
+    def _working(self) -> list[Job]:
+        """The jobs that are under way."""
+        parts = (part for member in self._members for part in member.parts if part is not None)
+        return list({id(part.job): part.job for part in parts}.values())
+
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
         assert self._ring is not None
-        return self._ring.hand_out(job.place, sum(len(member.jobs) for member in self._members))
+        return self._ring.hand_out(job.place, len(self._working))
 
     def drop(self, job: Job) -> None:
         if self._ring is not None and job.place is not None:
@@ -192,13 +229,11 @@ class ProcessCrew:
         """Jobs under way are answered without being done; their slots come back with the answers."""
         self._generation += 1
         self._block.buffer[:8] = self._generation.to_bytes(8, "little")
-        for member in self._members:
-            for job in member.jobs:
-                if job is not None:
-                    job.epoch = -1
+        working = self._working
+        for job in working:
+            job.epoch = -1
         if self._ring is not None:
-            jobs = (job for member in self._members for job in member.jobs)
-            self._ring.reclaim({job.place for job in jobs if job is not None and job.place is not None})
+            self._ring.reclaim({job.place for job in working if job.place is not None})
 
     def stop(self) -> None:
         self.rest()

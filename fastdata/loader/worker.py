@@ -1,9 +1,9 @@
 """The loop of a worker process: jobs in, pixels into the shared block, small answers out.
 
-A job is (name, generation, slot, wanted, rows, epoch), all small integers; which records are wanted, where their
-pictures lie, and in which rows of the batch they belong, stands in the slot itself: a worker needs no index. The answer
-is a list of failures, and the samples for a loader with `collate_fn`. The first eight bytes of the block hold the
-generation that is wanted: jobs of an older one (the consumer left its loop) are answered without being done.
+A part of a job is (name, generation, slot, first, stop, rows, epoch), all small integers; which records are wanted,
+where their pictures lie, and in which rows of the batch they belong, stands in the slot itself: no index is needed.
+The answer is a list of failures, and the samples for a loader with `collate_fn`. The first eight bytes of the block
+hold the generation that is wanted: parts of an older one (the consumer left its loop) are answered without being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -17,14 +17,15 @@ import os
 import pickle
 import sys
 import threading
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
+from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
 from fastdata.loader.ring import slot_words
@@ -90,30 +91,31 @@ class _Worker:
         """The layout of a sample."""
         return self._maker.layout(epoch, np.array([place], np.int64))
 
-    def fill(self, generation: int, slot: int, wanted: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
+    def fill(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
         if self._stale(generation):
             return ([],)
         assert self._layout is not None
-        places, where, head = self._words(slot, wanted)
+        places, where, head = self._words(slot, first, stop, rows)
         buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, slot + head)
         batch = self._layout.batch(buffer, self._batch_size)
-        return (self._maker.fill(epoch, places, batch, self._layout, where if rows else range(wanted)),)
+        return (self._maker.fill(epoch, places, batch, self._layout, where),)
 
-    def samples(self, generation: int, slot: int, wanted: int, rows: bool, epoch: int) -> bytes:
+    def samples(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> bytes:
         if self._stale(generation):
             return pickle.dumps(([], []))
-        places, where, _ = self._words(slot, wanted)
-        made, failures = self._maker.samples(epoch, places, where if rows else range(wanted))
+        places, where, _ = self._words(slot, first, stop, rows)
+        made, failures = self._maker.samples(epoch, places, where)
         try:
             return pickle.dumps((failures, made), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
             return pickle.dumps(([Failure(0, int(places[0, 0]), words, "", OptionError)], []))
 
-    def _words(self, slot: int, wanted: int) -> tuple[NDArray[np.int64], list[int], int]:
-        """The places of the wanted records, their rows, and how many bytes of the slot these take."""
+    def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Places, Sequence[int], int]:
+        """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""
         words, head = slot_words(self._block, slot, self._batch_size)
-        return words[:wanted, :4].copy(), words[:wanted, 4].tolist(), head
+        mine = words[first:stop]
+        return mine[:, :4].copy(), mine[:, 4].tolist() if rows else range(first, stop), head
 
     def _stale(self, generation: int) -> bool:
         return int.from_bytes(self._block.buffer[:8], "little") != generation

@@ -1,0 +1,113 @@
+"""Batches that are shared among workers in parts, and pictures that are begun some at a time: the same results."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastdata
+from fastdata.codec.encode import encode
+from fastdata.loader import processes, recipe
+from tests import images
+from tests.loader_targets import Fails
+
+COUNT = 60
+CROP = [fastdata.RandomResizedCrop(24), fastdata.RandomHorizontalFlip()]
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_LEAST_PART", 3)
+    monkeypatch.setattr(recipe, "_BEGUN", 4)  # what a forked worker has, too
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Pictures of all the kinds that are rendered in different ways, between one another."""
+    place = tmp_path_factory.mktemp("parts") / "d.lmdb"
+    with fastdata.create(place) as writer:
+        for i in range(COUNT):
+            picture = images.photo(90 + i % 7, 70 + i % 5, seed=i)
+            kinds = (
+                ("jpg", encode(picture, "jpg")),
+                ("jpg", images.jpeg(picture)),
+                ("png", encode(picture, "png")),
+                ("npy", encode(picture, "npy")),
+            )
+            name, blob = kinds[i % len(kinds)]
+            writer.write(fastdata.Record(f"r/{i:02d}", {name: blob, "cls": b"%d" % i}))
+    return str(place)
+
+
+def digest(batches: Any) -> list[tuple[str, list[int]]]:
+    return [(hashlib.sha256(x.contiguous().numpy().tobytes()).hexdigest(), y.tolist()) for x, y in batches]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("batch_size", [5, 17, COUNT])
+def test_parts_make_the_same_batches(path: str, workers: int, batch_size: int) -> None:
+    options: dict[str, Any] = {"shuffle": True, "transform": CROP, "seed": 3}
+    with fastdata.DataLoader(path, batch_size, num_workers=0, **options) as alone:
+        expected = [digest(alone), digest(alone)]
+    with fastdata.DataLoader(path, batch_size, num_workers=workers, **options) as shared:
+        assert [digest(shared), digest(shared)] == expected
+
+
+def test_parts_of_samples_for_collate_fn_come_in_order(path: str) -> None:
+    with fastdata.DataLoader(path, 20, num_workers=3, collate_fn=list, fields=("image", "index")) as loader:
+        for number, batch in enumerate(loader):
+            assert [sample["index"] for sample in batch] == list(range(20 * number, 20 * number + 20))
+            shapes = [tuple(sample["image"].shape[1:]) for sample in batch]
+            assert shapes == [(70 + i % 5, 90 + i % 7) for i in range(20 * number, 20 * number + 20)]
+
+
+def test_the_first_of_several_failures_is_the_one_that_is_raised(tmp_path: Path) -> None:
+    """Whether it comes to light while a picture is begun or while it is finished, and in whatever part."""
+    blobs = [encode(images.photo(64, 64, seed=i), "jpg") for i in range(24)]
+    for rows in ({6, 7}, {7, 6, 20}, {3, 9, 15, 21}):
+        place = tmp_path / f"{min(rows)}-{len(rows)}.lmdb"
+        with fastdata.create(place) as writer:
+            for i, blob in enumerate(blobs):
+                # Cut data are seen at once, impossible Huffman tables by the decoder alone.
+                table = blob.index(b"\xff\xc4") + 5
+                broken = blob[: len(blob) // 2] if i % 2 else blob[:table] + bytes([255] * 16) + blob[table + 16 :]
+                writer.write(fastdata.Record(f"r/{i:02d}", {"jpg": broken if i in rows else blob, "cls": b"0"}))
+        for workers in (0, 3):
+            options: dict[str, Any] = {"transform": CROP, "num_workers": workers}
+            with (
+                fastdata.DataLoader(str(place), 24, **options) as loader,
+                pytest.raises(fastdata.DecodeError, match=rf"r/{min(rows):02d}(.|\n)*The stack where it was made"),
+            ):
+                next(iter(loader))
+            with fastdata.DataLoader(str(place), 24, **options, on_error="skip") as loader:
+                assert len(next(iter(loader))[0]) == 24
+                skipped = [int(key[2:]) for key, _ in loader.skipped]
+                assert skipped[: len(rows)] == sorted(rows)
+
+
+def test_leaving_an_epoch_with_parts_at_work_leaves_nothing_behind(path: str) -> None:
+    with fastdata.DataLoader(path, 20, num_workers=3, transform=CROP, prefetch_factor=1) as loader:
+        expected = digest(loader)
+        loader.set_epoch(0)
+        for _ in range(30):
+            next(iter(loader))
+            loader.set_epoch(0)
+        assert digest(loader) == expected
+        loader.set_epoch(0)
+        kept = [x for _ in range(4) for x, _ in [next(iter(loader))] for _ in [loader.set_epoch(0)]]
+        first = kept[0].clone()
+        assert digest(loader) == expected
+        assert all(np.array_equal(x.numpy(), first.numpy()) for x in kept)
+
+
+def test_a_worker_that_dies_with_one_part_ends_the_batch(path: str) -> None:
+    options: dict[str, Any] = {"num_workers": 3, "transform": [*CROP, Fails(set(range(128)), "kill")]}
+    with (
+        fastdata.DataLoader(path, COUNT, **options) as loader,
+        pytest.raises(fastdata.WorkerError, match="signal 9"),
+    ):
+        list(loader)
