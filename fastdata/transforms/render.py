@@ -251,12 +251,12 @@ def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None)
         region: Region = (x0 - x, y0 - y, x1 - x, y1 - y)
         if scale > 1:
             region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
-        place = out if plan.canvas is None and flips not in _FLIPS else None
+        place = out if plan.canvas is None else None
         content = resample(pixels, region, plan.size, plan.window, plan.antialias, place)
     if plan.canvas is not None:
         _lay(content, plan.canvas, flips, out)
     elif content is not None and flips in _FLIPS:
-        cv2.flip(content, _FLIPS[flips], dst=out)
+        cv2.flip(content, _FLIPS[flips], dst=out)  # maybe in place, which spares a copy
     elif content is not None and content is not out:
         out[...] = content
     return out

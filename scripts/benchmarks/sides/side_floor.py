@@ -92,7 +92,7 @@ def _make(data: Any, plan: Plan, scale: int, box: tuple[int, int, int, int], mem
     if scale > 1:
         x, y = x // scale, y // scale
         region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
-    made = resample(pixels, region, plan.size, plan.window, plan.antialias, None if plan.flip_x else out)
+    made = resample(pixels, region, plan.size, plan.window, plan.antialias, out)
     if plan.flip_x:
         cv2.flip(made, 1, dst=out)
     elif made is not out:
