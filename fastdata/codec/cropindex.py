@@ -27,6 +27,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +168,7 @@ def embed(jpeg: bytes) -> bytes:
     return b"\xff\xd8\xff\xe9" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
 
 
-@dataclass(frozen=True, slots=True)
-class Cuttable:
+class Cuttable(NamedTuple):
     """A JPEG whose intervals are known: interval k is the bytes `bounds[k]` .. `bounds[k + 1]`."""
 
     jpeg: memoryview

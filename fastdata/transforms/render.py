@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
@@ -76,8 +75,7 @@ def render(
     return _whole(data, plan_of, out, exact, rules) if done is None else done
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """A picture of which the needed part is cut out, but not decoded yet. The data that it is of are needed no more.
 
     Attributes:
