@@ -103,8 +103,10 @@ class _Memory:
     def close(self) -> None:
         self._bytes = None
 
-    def __reduce__(self) -> tuple[type[_Memory], tuple[str, SharedBlock]]:
-        return _Memory, (self._path, self._block)  # while workers are started only, as the block
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if context.get_spawning_popen() is None:  # the loader looks what its workers will need before it starts them
+            return _never, (self._path,)
+        return _Memory, (self._path, self._block)
 
 
 def _never(path: str) -> Reader:

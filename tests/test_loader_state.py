@@ -60,7 +60,14 @@ def test_a_run_resumes_with_another_number_of_ranks(data: dict[str, str]) -> Non
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"seed": 1}, "seed"), ({"fingerprint": "x"}, "fingerprint"), ({"consumed": 3}, "global batch"), (None, "state")],
+    [
+        ({"seed": 1}, "seed"),
+        ({"shuffle": True}, "shuffle"),
+        ({"indices": "x"}, "indices"),
+        ({"fingerprint": "x"}, "fingerprint"),
+        ({"consumed": 3}, "global batch"),
+        (None, "state"),
+    ],
 )
 def test_a_state_that_does_not_fit_is_refused(data: dict[str, str], change: dict[str, Any] | None, words: str) -> None:
     loader = fastdata.DataLoader(data["lmdb"], 8, num_workers=0)

@@ -17,6 +17,7 @@ from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import NOWHERE, places_of, source_of
 from fastdata.formats.rows import Pictures
+from fastdata.loader.start import needs_main
 from tests import images, samples
 
 ORDER = np.array([5, 0, 16, 5, 3], np.int64)
@@ -115,6 +116,13 @@ def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> No
         with fastdata.DataLoader(path, num_workers=workers, on_error="skip") as loader:
             assert len(list(loader)) == 3
             assert {(key, "has no picture" in reason) for key, reason in loader.skipped} == {("b", True)}
+
+
+def test_shared_memory_needs_no_main_module_in_workers(tmp_path: Path) -> None:
+    with opened("cached", tmp_path) as reader:
+        assert not needs_main(source_of(reader))
+        with pytest.raises(fastdata.FormatError, match="cached reader"):
+            pickle.loads(pickle.dumps(source_of(reader)))
 
 
 class Upper:

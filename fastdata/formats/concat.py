@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from fastdata.formats.base import Closing, Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.packed import PackedReader
 from fastdata.formats.places import JoinedSources, Placed, Source, places_of, source_of
-from fastdata.formats.rows import checked_row
+from fastdata.formats.rows import Strings, checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
@@ -86,6 +86,7 @@ class ConcatReader(Closing, Placed):
                 f"{parts[0].path} and {parts[-1].path} have different class tables, so the same number means different "
                 "things; convert them together"
             )
+        options = _joined_options(parts)
         self._parts = list(parts)
         self._source = JoinedSources([source_of(part) for part in parts])
         self._ends = np.cumsum([len(part) for part in parts])
@@ -98,7 +99,7 @@ class ConcatReader(Closing, Placed):
         fields = dict.fromkeys(name for part in parts for name in part.manifest.fields)
         self.manifest = dataclasses.replace(
             parts[0].manifest, count=int(self._ends[-1]), fields=tuple(fields), classes=self.classes,
-            fingerprint=_joined_fingerprint(parts), files=(), index_sha256="",
+            fingerprint=_joined_fingerprint(parts), files=(), index_sha256="", options=options,
         )  # fmt: skip
 
     def _place(self, index: int) -> tuple[Reader, int]:
@@ -158,13 +159,28 @@ class ConcatReader(Closing, Placed):
         return ConcatReader, (self._parts,)
 
 
+def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
+    """The options of the first part, by which all must be decoded alike."""
+    first, *others = (part.manifest.options for part in parts)
+    for name, usual in (("alpha", "white"), ("keep_damaged", False)):
+        for part, options in zip(parts[1:], others, strict=True):
+            here, there = first.get(name, usual), options.get(name, usual)
+            if here != there:
+                raise FormatError(
+                    f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their pictures "
+                    "are decoded differently; convert them alike"
+                )
+    limits = [options["max_pixels"] for options in (first, *others) if isinstance(options.get("max_pixels"), int)]
+    return {**first, "max_pixels": max(limits)} if limits else dict(first)
+
+
 def _joined_fingerprint(parts: Sequence[Reader]) -> str:
     """ "" when any part is foreign: then there is no telling whether the data changed."""
     prints = [part.manifest.fingerprint for part in parts]
     return "+".join(prints) if all(prints) else ""
 
 
-class Joined(Sequence[str]):
+class Joined(Strings):
     """Parts of string sequences, one after the other, without copying them."""
 
     def __init__(self, parts: Sequence[tuple[Sequence[str], int, int]]) -> None:
@@ -174,14 +190,7 @@ class Joined(Sequence[str]):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        row = checked_row(index, len(self))
+    def made(self, row: int) -> str:
         part = int(np.searchsorted(self._ends, row, side="right"))
         strings, start, _ = self._parts[part]
         return strings[start + row - (int(self._ends[part - 1]) if part else 0)]

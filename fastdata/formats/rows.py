@@ -6,6 +6,7 @@ its record, and the places of many pictures at once. Nothing is copied.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import overload
 
@@ -106,14 +107,12 @@ class Pictures:
         places[rows[good], 1:] = np.stack([file, offset, size], axis=1)[good]
 
 
-class LazyStrings(Sequence[str]):
-    """Strings that lie end to end in one mapped array; each is made when asked for."""
+class Strings(Sequence[str]):
+    """A sequence of strings, each of which is made when it is asked for."""
 
-    def __init__(self, blob: NDArray[np.generic], ends: NDArray[np.generic]) -> None:
-        self._blob, self._ends = memoryview(blob), memoryview(ends)  # type: ignore[arg-type]  # numpy's stubs lag
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
+    @abstractmethod
+    def made(self, row: int) -> str:
+        """The string at `row`, which is not negative and not beyond the end."""
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -121,13 +120,25 @@ class LazyStrings(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        row = checked_row(index, len(self))
-        return str(self._blob[self._ends[row] : self._ends[row + 1]], "utf-8", "surrogateescape")
+            return [self.made(row) for row in range(*index.indices(len(self)))]
+        return self.made(checked_row(index, len(self)))
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(item) for item in self[:3])
         return f"<{len(self)} strings: {shown}{', ...' if len(self) > 3 else ''}>"
+
+
+class LazyStrings(Strings):
+    """Strings that lie end to end in one mapped array."""
+
+    def __init__(self, blob: NDArray[np.generic], ends: NDArray[np.generic]) -> None:
+        self._blob, self._ends = memoryview(blob), memoryview(ends)  # type: ignore[arg-type]  # numpy's stubs lag
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def made(self, row: int) -> str:
+        return str(self._blob[self._ends[row] : self._ends[row + 1]], "utf-8", "surrogateescape")
 
 
 def checked_row(index: int, count: int) -> int:

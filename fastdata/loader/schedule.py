@@ -5,6 +5,7 @@ In: settings and an epoch. Out: indices. Everything is a pure function of (seed,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -91,6 +92,19 @@ def _sampled(sampler: Iterable[int], count: int, epoch: int) -> NDArray[np.int64
     return order
 
 
+def _order(settings: Settings, fingerprint: str, samples: int) -> dict[str, int | str]:
+    """What the order of the samples depends on; what a sampler gives is the caller's to repeat."""
+    chosen = settings.indices
+    return {
+        "version": _STATE_VERSION,
+        "seed": settings.seed,
+        "shuffle": settings.shuffle,
+        "samples": samples,
+        "indices": "" if chosen is None else hashlib.sha256(chosen.tobytes()).hexdigest(),
+        "fingerprint": fingerprint,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a run stands: batches handed out of an epoch, on every rank."""
@@ -100,29 +114,24 @@ class Position:
 
     def state(self, settings: Settings, fingerprint: str, samples: int) -> dict[str, int | str]:
         """As plain JSON values."""
-        return {
-            "version": _STATE_VERSION,
-            "seed": settings.seed,
-            "epoch": self.epoch,
-            "consumed": self.batches * settings.global_batch,
-            "samples": samples,
-            "fingerprint": fingerprint,
-        }
+        consumed = self.batches * settings.global_batch
+        return _order(settings, fingerprint, samples) | {"epoch": self.epoch, "consumed": consumed}
 
     @classmethod
     def load(cls, state: Any, settings: Settings, fingerprint: str, samples: int) -> Position:
         """The position that a state stands for, with these settings.
 
         Raises:
-            OptionError: the state is of other data, another seed, or does not fall between two global batches.
+            OptionError: the state is of other data, another order, or does not fall between two global batches.
         """
-        wanted = {"version": _STATE_VERSION, "seed": settings.seed, "samples": samples, "fingerprint": fingerprint}
+        wanted = _order(settings, fingerprint, samples)
         if not isinstance(state, dict) or not {*wanted, "epoch", "consumed"} <= set(state):
             raise OptionError(f"not a state of fastdata.DataLoader: {state!r:.200}")
         for name, here in wanted.items():
             if state[name] != here:
                 raise OptionError(
-                    f"the state has {name} {state[name]!r}, this loader {here!r}: resume with the same data and seed"
+                    f"the state has {name} {state[name]!r}, this loader {here!r}: resume with the same data, seed, "
+                    "shuffle and indices"
                 )
         epoch, consumed = (integer(f"the state's {name}", state[name], 0) for name in ("epoch", "consumed"))
         batches, rest = divmod(consumed, settings.global_batch)
