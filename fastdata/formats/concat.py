@@ -167,8 +167,8 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
             here, there = first.get(name, usual), options.get(name, usual)
             if here != there:
                 raise FormatError(
-                    f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their pictures "
-                    "are decoded differently; convert them alike"
+                    f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
+                    "pictures are decoded differently; convert them alike"
                 )
     limits = [options["max_pixels"] for options in (first, *others) if isinstance(options.get("max_pixels"), int)]
     return {**first, "max_pixels": max(limits)} if limits else dict(first)
