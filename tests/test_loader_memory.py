@@ -15,7 +15,7 @@ from fastdata.codec.encode import encode
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's smaps_rollup")
 
-# The contract's figure. Measured: 11 to 45 MB, by start method.
+# The contract's figure. Measured over a million records: 14 to 28 MB, by start method (`scripts/bench workers`).
 MOST = 60_000_000
 WORKERS = 2
 SCRIPT = """

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fastdata
+from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
 from fastdata.loader import processes, recipe
-from tests import images
+from tests import images, samples
 from tests.loader_targets import Fails
 
 COUNT = 60
 CROP = [fastdata.RandomResizedCrop(24), fastdata.RandomHorizontalFlip()]
 
 
+@pytest.fixture
+def _usual_parts() -> None:
+    """For tests that leave the sizes as they are."""
+
+
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_LEAST_PART", 3)
-    monkeypatch.setattr(recipe, "_BEGUN", 4)  # what a forked worker has, too
+def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "_usual_parts" not in request.fixturenames:
+        monkeypatch.setattr(processes, "_LEAST_PART", 3)
+        monkeypatch.setattr(recipe, "_BEGUN", 4)  # what a forked worker has, too
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +121,69 @@ def test_a_worker_that_dies_with_one_part_ends_the_batch(path: str) -> None:
         pytest.raises(fastdata.WorkerError, match="signal 9"),
     ):
         list(loader)
+
+
+@pytest.mark.usefixtures("_usual_parts")
+@pytest.mark.parametrize("layout", ["lmdb", "hdf5", "shards"])
+def test_whole_parts_make_the_same_batches_under_every_start_method(
+    layout: str, start_method: str, tmp_path: Path
+) -> None:
+    picture = [encode(images.photo(40 + i % 3, 36, seed=i), "jpg") for i in range(20)]
+    records = [fastdata.Record(f"r/{i:03d}", {"jpg": picture[i % 20], "cls": b"%d" % (i % 3)}) for i in range(200)]
+    data = samples.write(tmp_path, layout, records, shard_size=40_000)
+    options: dict[str, Any] = {"shuffle": True, "transform": CROP, "seed": 5}
+    with fastdata.DataLoader(data, 128, num_workers=0, **options) as alone:
+        expected = [digest(alone), digest(alone)]
+    with fastdata.DataLoader(data, 128, num_workers=3, multiprocessing_context=start_method, **options) as shared:
+        assert [digest(shared), digest(shared)] == expected
+
+
+def test_no_pixel_passes_through_a_pipe(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    for name in ("send_bytes", "_send_bytes", "_recv_bytes"):
+        original = getattr(Connection, name)
+
+        def spied(self: Connection, *arguments: Any, original: Any = original) -> Any:
+            result = original(self, *arguments)
+            sent.append(len(arguments[0]) if arguments and arguments[0] is not None else len(result.getbuffer()))
+            return result
+
+        monkeypatch.setattr(Connection, name, spied)
+    with fastdata.DataLoader(path, 20, num_workers=2, transform=fastdata.CenterCrop(64)) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        sent.clear()  # what workers are started with
+        pixels = sum(images.numel() for images, _ in iterator)
+    assert pixels == 40 * 3 * 64 * 64
+    assert sent
+    assert sum(sent) < pixels / 50
+
+
+def test_callables_run_one_at_a_time_in_threads(path: str) -> None:
+    inside, most = [0], [0]
+
+    def counting(picture: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.001)
+        inside[0] -= 1
+        return picture
+
+    options: dict[str, Any] = {"num_workers": 4, "worker_mode": "thread"}
+    with fastdata.DataLoader(path, 5, transform=[fastdata.CenterCrop(16), counting], **options) as loader:
+        assert sum(len(labels) for _, labels in loader) == COUNT
+    assert most == [1]
+
+
+def test_exact_never_decodes_at_a_reduced_scale(tmp_path: Path) -> None:
+    with fastdata.create(tmp_path / "d.lmdb") as writer:
+        writer.write(fastdata.Record("a", {"jpg": encode(images.photo(300, 300, seed=1), "jpg"), "cls": b"0"}))
+    batches = {}
+    for exact in (False, True):
+        options: dict[str, Any] = {"num_workers": 0, "exact": exact, "transform": fastdata.Resize((64, 64))}
+        with fastdata.DataLoader(str(tmp_path / "d.lmdb"), **options) as loader:
+            batches[exact] = next(iter(loader))[0][0].permute(1, 2, 0).numpy()
+    with fastdata.open(tmp_path / "d.lmdb") as reader:
+        whole = Image.fromarray(decode(reader.image(0)[1])).resize((64, 64), Image.Resampling.BILINEAR)
+    assert np.abs(batches[True].astype(int) - np.asarray(whole)).max() <= 2
+    assert (batches[False] != batches[True]).any()

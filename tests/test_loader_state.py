@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fastdata
@@ -74,3 +75,32 @@ def test_a_state_that_does_not_fit_is_refused(data: dict[str, str], change: dict
     state: Any = None if change is None else loader.state_dict() | change
     with pytest.raises(fastdata.OptionError, match=words):
         loader.load_state_dict(state)
+
+
+def test_a_state_knows_which_samples_were_chosen_and_that_a_sampler_chose_them(data: dict[str, str]) -> None:
+    def made(**options: Any) -> fastdata.DataLoader:
+        return fastdata.DataLoader(data["lmdb"], 4, num_workers=0, **options)
+
+    state = json.loads(json.dumps(made(indices=[0, 1, 2, 3, 4]).state_dict()))
+    made(indices=[0, 1, 2, 3, 4]).load_state_dict(state)
+    with pytest.raises(fastdata.OptionError, match="indices"):
+        made(indices=[4, 3, 2, 1, 0]).load_state_dict(state)
+    count = len(made().reader)
+    with pytest.raises(fastdata.OptionError, match="sampler"):
+        made().load_state_dict(made(sampler=list(range(count))[::-1]).state_dict())
+
+
+def test_a_sampler_without_a_length_is_told_when_a_length_is_needed(data: dict[str, str]) -> None:
+    loader = fastdata.DataLoader(data["lmdb"], 4, num_workers=0, sampler=(i for i in range(5)))
+    with pytest.raises(TypeError, match="give it a __len__"):
+        len(loader)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last", "persistent_workers", "pin_memory", "exact"])
+def test_flags_are_flags(data: dict[str, str], name: str) -> None:
+    options: dict[str, Any] = {name: "no"}
+    with pytest.raises(fastdata.OptionError, match=f"{name} must be True or False, not 'no'"):
+        fastdata.DataLoader(data["lmdb"], 4, num_workers=0, **options)
+    if name != "pin_memory":  # which warns where there is no device
+        options = {name: np.True_}
+        json.dumps(fastdata.DataLoader(data["lmdb"], 4, num_workers=0, **options).state_dict())

@@ -19,6 +19,7 @@ from fastdata.codec.decode import Rules
 from fastdata.errors import DecodeError
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
+from fastdata.formats.places import image_of
 from fastdata.transforms.plan import Plan, Size
 from fastdata.transforms.render import render
 from fastdata.world import worker_place
@@ -50,7 +51,7 @@ class Pictures:
         """
         if self._process != os.getpid():
             self._settle()
-        blob = self._reader.image(index, self._scratch)[1] if data is None else data
+        blob = image_of(self._reader, index, self._scratch) if data is None else data
         try:
             return render(blob, plan_of, exact=exact, rules=self._rules)
         except DecodeError as error:

@@ -24,6 +24,7 @@ from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
 from fastdata.formats.files import Scratch
+from fastdata.formats.places import image_of
 from fastdata.order import EpochOrder, Split
 from fastdata.seeding import word
 from fastdata.transforms.pipeline import Pipeline
@@ -166,7 +167,7 @@ class ImageStream(IterableDataset[Any]):
         ahead: dict[int, bytes] = {}
         room = _AHEAD_BYTES
         for index in np.unique(indices).tolist():
-            blob = self.reader.image(index, self._scratch)[1]
+            blob = image_of(self.reader, index, self._scratch)
             room -= len(blob)
             if room < 0:
                 break

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.files import Scratch
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
@@ -52,11 +51,8 @@ class Reader(Protocol):
     def find(self, key: str) -> int:
         """The index of the record with this key; KeyError where there is none."""
 
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
-        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held.
-
-        With `scratch` maybe a view of that, right until it is used again: nothing of the file stays in the process.
-        """
+    def image(self, index: int) -> tuple[str, bytes | memoryview]:
+        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held."""
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""

@@ -125,7 +125,7 @@ class ConcatReader(Closing, Placed):
 
     def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
-        return part.image(row, scratch)
+        return part.image(row, scratch) if isinstance(part, Placed) else part.image(row)
 
     @property
     def source(self) -> Source:

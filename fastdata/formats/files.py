@@ -30,8 +30,8 @@ class Stamp(NamedTuple):
 # Each map keeps a descriptor, as does each file that is read, and 1,024 is a common limit; of each kind this many are
 # kept, and the oldest let go.
 MOST_KEPT = 128
-# A usual picture fits, so that the memory does not grow step by step.
-_FIRST_ROOM = 1 << 18
+# A usual picture fits, so that the memory does not grow step by step; what is larger than most is not kept.
+_FIRST_ROOM, _MOST_ROOM = 1 << 18, 1 << 24
 
 _Kept = TypeVar("_Kept")
 
@@ -43,8 +43,10 @@ class Scratch(threading.local):
 
     def room(self, size: int) -> memoryview:
         """Memory of this size; what lay there before is overwritten."""
+        if size > _MOST_ROOM:
+            return memoryview(bytearray(size))
         if size > len(self._memory):
-            self._memory = memoryview(bytearray(max(2 * size, _FIRST_ROOM)))
+            self._memory = memoryview(bytearray(min(max(2 * size, _FIRST_ROOM), _MOST_ROOM)))
         return self._memory[:size]
 
     def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing, reopened
-from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
 from fastdata.manifest import Manifest
@@ -226,7 +225,7 @@ class FolderReader(Closing):
     def find(self, key: str) -> int:
         return self._rows.find(key)
 
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes]:  # noqa: ARG002
+    def image(self, index: int) -> tuple[str, bytes]:
         path = self.paths[checked_row(index, len(self))]
         blob = read_file(os.path.join(self.path, path))
         return sniff(blob) or _suffix_format(path) or "jpg", blob

@@ -36,7 +36,7 @@ class Packed:
         manifest: what it says of itself.
         columns: the index (see `fastdata.formats.index`).
         files: the data files, absolute, by the index's file numbers.
-        lengths: the exact length of each; checked at open for all, and again when a file is mapped.
+        lengths: the exact length of each; checked at open for all, and again when a file is opened.
         reopen: opens the same data set again from `path` in another process.
         stamps: what each file was at open, so that one that took its place since is not read by this index.
         check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).

@@ -42,6 +42,10 @@ class Placed(ABC):
     @abstractmethod
     def source(self) -> Source: ...
     @abstractmethod
+    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+        """As a Reader's; with `scratch` maybe a view of that: nothing of the file stays in the process."""
+
+    @abstractmethod
     def places(self, indices: NDArray[np.int64], /) -> Places:
         """A row (record, file, offset, size) for each record; file is -1 where there is no place to be told."""
 
@@ -63,14 +67,19 @@ def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
     return rows
 
 
+def image_of(reader: Reader, index: int, scratch: Scratch) -> bytes | memoryview:
+    """The encoded picture of a record, right until `scratch` is used again."""
+    return (reader.image(index, scratch) if isinstance(reader, Placed) else reader.image(index))[1]
+
+
 class _Records:
     """A reader in the place of files; the offset is the record's number."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def read(self, _file: int, offset: int, _size: int, scratch: Scratch) -> bytes | memoryview:
-        return self._reader.image(offset, scratch)[1]
+    def read(self, _file: int, offset: int, _size: int, _scratch: Scratch) -> bytes | memoryview:
+        return self._reader.image(offset)[1]
 
 
 class JoinedSources:

@@ -26,8 +26,6 @@ from fastdata.loader.recipe import Failure, Maker, Recipe
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0
-
-
 # What settling the layout gives: None for a loader with `collate_fn`, which needs none.
 Laid = Layout | Failure | None
 

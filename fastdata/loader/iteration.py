@@ -35,6 +35,8 @@ class Iteration:
         plan: the epoch's batches.
         crew: who makes them.
         release: called once with the crew and whether it may be used again.
+        first: the number of the batch to begin with.
+        layout: of the samples, None where only a sample can tell.
         handed: called with the number of batches handed out so far.
         skipped: (key, reason) of samples that were replaced are added here.
         label_of: the user's target_transform.

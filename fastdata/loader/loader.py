@@ -7,7 +7,7 @@ import hashlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,7 @@ from fastdata.loader.crews import Crews
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
-from fastdata.loader.settings import Settings, check_fields, checked, integer
+from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
 from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World
@@ -108,14 +108,14 @@ class DataLoader:
         timeout: float = 0,
         multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
     ) -> None:
-        self.reader, transform, exact, self._label_of = _source(data, transform, exact)
+        self.reader, transform, exact, self._label_of = _source(data, transform, flag("exact", exact))
         self._checked = checked(
             len(self.reader),
             {
                 "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler, "indices": indices,
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
-                "pin_memory": pin_memory and _can_pin(), "prefetch_factor": prefetch_factor,
+                "pin_memory": flag("pin_memory", pin_memory) and _can_pin(), "prefetch_factor": prefetch_factor,
                 "persistent_workers": persistent_workers, "timeout": timeout,
                 "multiprocessing_context": multiprocessing_context,
             },
@@ -159,8 +159,14 @@ class DataLoader:
     @property
     def _samples(self) -> int:
         """Samples of an epoch, on all ranks together (on this rank, with a sampler)."""
-        if self._settings.sampler is not None:
-            return len(self._settings.sampler)  # type: ignore[arg-type]  # TypeError where a sampler has no length
+        sampler = self._settings.sampler
+        if sampler is not None:
+            if not isinstance(sampler, Sized):
+                raise TypeError(
+                    f"the length of this loader is that of its sampler, and {type(sampler).__name__} has none: "
+                    "give it a __len__"
+                )
+            return len(sampler)
         return len(self.reader) if self._settings.indices is None else len(self._settings.indices)
 
     def __len__(self) -> int:
@@ -219,7 +225,8 @@ class DataLoader:
         The numbers of workers may differ, and that of ranks too where `batch_size * world_size` is the same.
 
         Raises:
-            OptionError: it is of other data or another seed, or does not fall between two of these global batches.
+            OptionError: it is of other data or another order (seed, shuffle, indices, a sampler), or does not fall
+                between two of these global batches.
         """
         self._start = self._position = Position.load(state, self._settings, self._fingerprint, self._samples)
         self._latest += 1

@@ -103,7 +103,7 @@ class ProcessCrew:
         recipe: how samples are made.
         batch_size: the most samples in a batch.
         workers: how many processes.
-        prefetch: jobs for each of them at a time, up to 32.
+        prefetch: jobs under way for each of them.
         context: a context of multiprocessing.
         collating: samples come back through the pipe instead.
     """

@@ -93,13 +93,14 @@ def _sampled(sampler: Iterable[int], count: int, epoch: int) -> NDArray[np.int64
 
 
 def _order(settings: Settings, fingerprint: str, samples: int) -> dict[str, int | str]:
-    """What the order of the samples depends on; what a sampler gives is the caller's to repeat."""
+    """What the order of the samples depends on; that a sampler gives the same again is the caller's to see to."""
     chosen = settings.indices
     return {
         "version": _STATE_VERSION,
         "seed": settings.seed,
         "shuffle": settings.shuffle,
         "samples": samples,
+        "sampler": settings.sampler is not None,
         "indices": "" if chosen is None else hashlib.sha256(chosen.tobytes()).hexdigest(),
         "fingerprint": fingerprint,
     }
@@ -131,7 +132,7 @@ class Position:
             if state[name] != here:
                 raise OptionError(
                     f"the state has {name} {state[name]!r}, this loader {here!r}: resume with the same data, seed, "
-                    "shuffle and indices"
+                    "shuffle, indices and sampler"
                 )
         epoch, consumed = (integer(f"the state's {name}", state[name], 0) for name in ("epoch", "consumed"))
         batches, rest = divmod(consumed, settings.global_batch)

@@ -62,6 +62,8 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
         given[name] = integer(name, given[name], least)
+    for name in ("shuffle", "drop_last", "pin_memory", "persistent_workers"):
+        given[name] = flag(name, given[name])
     workers = given["num_workers"]
     given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
     given["seed"] = integer("seed", given["seed"], None)
@@ -69,8 +71,9 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     _one_of("on_error", given["on_error"], ("raise", "skip"))
     if given["sampler"] is not None and (given["shuffle"] or given["indices"] is not None):
         raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
-    if not isinstance(given["timeout"], (int, float)) or not 0 <= given["timeout"] < math.inf:
-        raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {given['timeout']!r}")
+    timeout = given["timeout"]
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
+        raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {timeout!r}")
     if given["collate_fn"] is not None and not callable(given["collate_fn"]):
         raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
@@ -103,6 +106,13 @@ def integer(name: str, value: Any, least: int | None) -> int:
     if least is not None and number < least:
         raise OptionError(f"{name} must be at least {least}, not {value!r}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """The value as a bool, if it is one."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise OptionError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

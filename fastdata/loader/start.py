@@ -52,7 +52,7 @@ def start(process: BaseProcess, method: str, *, main: bool) -> None:
         )
     with warnings.catch_warnings(), starting, nullcontext() if main else _without_main(), _deaf(method):
         # Python 3.12 warns of forks in threaded programs. The child calls nothing that another thread could have
-        # locked: it reads maps, decodes, and writes to a pipe. torch's own loader forks likewise.
+        # locked: it reads files, decodes, and writes to a pipe. torch's own loader forks likewise.
         warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
         try:
             process.start()

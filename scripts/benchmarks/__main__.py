@@ -30,6 +30,12 @@ _FIGURES = {
 }
 
 
+def _repeats(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     commands = parser.add_subparsers(dest="figure", required=True)
@@ -38,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--json", nargs="?", const="-", metavar="FILE", help="JSON into FILE, or printed instead of the table"
         )
-        command.add_argument("--repeats", type=int, default=5, help="how often each figure is taken (default 5)")
+        command.add_argument("--repeats", type=_repeats, default=5, help="how often each figure is taken (default 5)")
         command.add_argument("--work", metavar="DIR", help="where files are made (default: a temporary folder)")
         if name in ("convert", "read", "load"):
             command.add_argument("--photos", metavar="DIR", help="a folder of photos (default: 200 drawn ones)")

@@ -17,7 +17,7 @@ import load_process
 import load_report
 import pictures
 from load_data import DataSets
-from load_sides import OWN, SIZES, TASKS, Side, chosen
+from load_sides import OWN, PEERS, SIZES, TASKS, Side, chosen
 
 from fastdata.cli.measure import Spread
 
@@ -100,6 +100,8 @@ def _pythons(given: list[str]) -> dict[str, str]:
         name, equals, python = one.partition("=")
         if not equals or not os.access(python, os.X_OK):
             raise SystemExit(f"--peer {one}: not NAME=PYTHON with a program that can be run, like ffcv=venv/bin/python")
+        if name not in PEERS:
+            raise SystemExit(f"--peer {one}: {name!r} is none of {', '.join(PEERS)}")
         pythons[name] = os.path.abspath(python)
     return pythons
 

@@ -6,6 +6,7 @@ files/       JPEG files in class folders, laid N times by hard links (shorter si
 originals/   the given files, laid likewise
 lmdb h5 tar  records that `fastdata convert` makes of `pixels/`, N times, quality 90
 raw          the same with `--encode raw`
+ffcv-jpg ffcv-raw   FFCV's files, which its side writes from `pixels/`
 shards       tar shards of `files/`, for webdataset
 """
 

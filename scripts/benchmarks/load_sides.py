@@ -57,8 +57,9 @@ SIDES = (
     _ours("fastdata-raw-linear", "raw", tasks=("raw",), options=_LINEAR),
     Side("floor", "side_floor", "lmdb", options={"antialias": True}),
     Side("floor-linear", "side_floor", "lmdb", options=_LINEAR, **_TRAIN),
-    Side("torch-fastdata", "side_torch", "lmdb", options={"antialias": True, "opencv": False}),
-    Side("torch-opencv", "side_torch", "files", options={"opencv": True}),
+    Side("torch-fastdata", "side_torch", "lmdb", options={"antialias": True, "opencv": False, "tuned": True}),
+    Side("torch-opencv", "side_torch", "files", options={"opencv": True, "tuned": False}),
+    Side("torch-opencv-tuned", "side_torch", "files", options={"opencv": True, "tuned": True}),
     Side("torchvision", "side_torchvision", "files", peer="torchvision", options=_PIL),
     Side("torchvision-originals", "side_torchvision", "originals", peer="torchvision", options=_PIL, sizes=("256",)),
     Side("torchvision-tuned", "side_torchvision", "files", peer="torchvision", options=_PIL | {"tuned": True}),
@@ -73,6 +74,8 @@ SIDES = (
     Side("spdl", "side_spdl", "files", peer="spdl"),
 )  # fmt: skip
 
+PEERS = tuple(dict.fromkeys(side.peer for side in SIDES if side.peer != OWN))
+
 # Each as "this rate / that rate", taken repeat by repeat, where both were measured.
 RATIOS = (
     ("fastdata", "ffcv"), ("fastdata-linear", "ffcv"),
@@ -80,6 +83,7 @@ RATIOS = (
     ("fastdata-linear", "torchvision-tuned-linear"),
     ("fastdata-linear", "dali"), ("fastdata", "dali"), ("fastdata", "dali-antialias"),
     ("fastdata", "webdataset"), ("fastdata-linear", "webdataset-opencv"), ("fastdata-linear", "torch-opencv"),
+    ("fastdata-linear", "torch-opencv-tuned"),
     ("fastdata-linear", "spdl"), ("fastdata", "spdl"),
     ("fastdata", "torch-fastdata"),
     ("fastdata", "floor"), ("fastdata-linear", "floor-linear"), ("fastdata", "fastdata-1worker"),

@@ -1,4 +1,4 @@
-"""torch's DataLoader, tuned (workers persist, four batches ahead), in fastdata's own environment.
+"""torch's DataLoader, with its defaults or tuned (workers persist, four batches ahead), in fastdata's own environment.
 
 Over fastdata.ImageDataset with fastdata's transforms, or over an OpenCV data set as many write it.
 """
@@ -16,18 +16,6 @@ from side_fastdata import chain
 from torch.utils.data import DataLoader, Dataset
 
 import fastdata
-
-
-class Chain:
-    """One callable of several, ending as the CHW tensor that default_collate stacks."""
-
-    def __init__(self, transforms: list[Any]) -> None:
-        self._transforms = transforms
-
-    def __call__(self, picture: Any) -> torch.Tensor:
-        for one in self._transforms:
-            picture = one(picture)
-        return torch.from_numpy(picture).permute(2, 0, 1)
 
 
 class OpenCVFolder(Dataset[tuple[torch.Tensor, int]]):
@@ -61,12 +49,10 @@ def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     torch.set_num_threads(1)
     evaluate = job["task"] == "eval"
     data: Dataset[Any] = (
-        OpenCVFolder(job["data"], evaluate) if job["opencv"] else fastdata.ImageDataset(job["data"], Chain(chain(job)))
+        OpenCVFolder(job["data"], evaluate) if job["opencv"] else fastdata.ImageDataset(job["data"], chain(job))
     )
-    loader = DataLoader(
-        data, job["batch_size"], shuffle=not evaluate, num_workers=job["workers"], worker_init_fn=one_thread,
-        persistent_workers=True, prefetch_factor=4,
-    )  # fmt: skip
+    tuned = {"worker_init_fn": one_thread, "persistent_workers": True, "prefetch_factor": 4} if job["tuned"] else {}
+    loader = DataLoader(data, job["batch_size"], shuffle=not evaluate, num_workers=job["workers"], **tuned)
     return (lambda _: counted(loader)), versions("numpy", "torch", "opencv-python-headless", "cykooz-resizer")
 
 
