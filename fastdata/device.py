@@ -74,8 +74,8 @@ class CUDAPrefetcher(Generic[T]):
         std: Sequence[float] | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
-            raise OptionError(f"loader must be an iterable of batches, not {loader!r}")
+        if isinstance(loader, str | bytes) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+            raise OptionError(f"loader must be an iterable of batches, like fastdata.DataLoader(path), not {loader!r}")
         self.loader = loader
         self.device = _resolve_device(device)
         self._scaling = make_scaling(mean, std, dtype)

@@ -110,7 +110,8 @@ def make_scaling(
         missing, given = ("mean", f"std={std!r}") if mean is None else ("std", f"mean={mean!r}")
         raise OptionError(f"mean and std go together: {given} came without {missing}")
     if dtype is not None and dtype not in _DTYPES:
-        raise OptionError(f"dtype={dtype!r}: give one of {', '.join(map(name_of, _DTYPES))}, or None")
+        names = ", ".join(f"torch.{name_of(each)}" for each in _DTYPES)
+        raise OptionError(f"dtype={dtype!r}: give one of {names}, or None")
     if mean is None or std is None:
         return Scaling((0.0,) * _CHANNELS, (1.0,) * _CHANNELS, dtype) if dtype else None
     means = _numbers("mean", mean, lambda value: -1 <= value <= 1, "-1 to 1 (divide by 255 what is meant for 0..255)")

@@ -126,3 +126,22 @@ class Adds:
 
     def __call__(self, picture: RGB) -> NDArray[np.int64]:
         return np.array([self.shared.value])
+
+
+class Slow:
+    """Takes its time."""
+
+    def __call__(self, picture: RGB) -> RGB:
+        time.sleep(0.01)
+        return picture
+
+
+def half_unsendable(picture: RGB) -> object:
+    """Fails for white, and gives for black what cannot be pickled."""
+    if picture[0, 0, 0] == 255:
+        raise ValueError("white")
+    return (lambda: 0) if picture[0, 0, 0] == 0 else picture
+
+
+def ends_its_thread(_picture: RGB) -> RGB:
+    raise SystemExit(3)

@@ -243,3 +243,9 @@ def test_a_data_set_that_makes_its_own_samples_is_pointed_to_torch(path: str) ->
 
     with pytest.raises(TypeError, match=r"torch\.utils\.data\.DataLoader"):
         loader(Own(path))
+
+
+@pytest.mark.parametrize("given", [fastdata.RandomHorizontalFlip, [fastdata.CenterCrop(8), fastdata.Resize]])
+def test_a_class_in_the_place_of_a_transform_is_told(path: str, given: Any) -> None:
+    with pytest.raises(fastdata.OptionError, match=r"is a class; give an instance of it: fastdata\.R\w+\(\.\.\.\)"):
+        fastdata.DataLoader(path, transform=given)

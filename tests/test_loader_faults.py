@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,14 @@ import pytest
 
 import fastdata
 from fastdata.codec.encode import encode
-from tests.loader_targets import Fails, crop_by_red
+from tests.loader_targets import Fails, Slow, crop_by_red, ends_its_thread, half_unsendable
 
 COUNT = 24
 BAD = 13
 # Pictures are plain, red by their index, so that a transform can tell which one it has.
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_mode": "thread"}]
 IDS = ["none", "processes", "threads"]
+SLOW = Slow()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,7 @@ def test_a_file_that_is_cut_during_an_epoch_is_an_error_that_names_it(tmp_path: 
         iterator = iter(batches)
         next(iterator)
         os.truncate(place / "data.mdb", 2000)
-        with pytest.raises(fastdata.FormatError, match=r"data\.mdb: 2000 bytes, but its data set says"):
+        with pytest.raises(fastdata.FormatError, match=r"2000 bytes, but its data set says"):
             list(iterator)
 
 
@@ -108,6 +111,72 @@ def test_a_data_set_without_a_good_record_is_an_error_not_a_hang(path: str) -> N
     batches = loader(path, transform=Fails(set(range(COUNT))), on_error="skip", num_workers=1)
     with batches, pytest.raises(fastdata.LoadError, match="red"):
         next(iter(batches))
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_giving_up_comes_behind_the_good_batches(tmp_path: Path, workers: dict[str, Any]) -> None:
+    with fastdata.create(tmp_path / "few.tar") as writer:
+        for i in range(3000):
+            blob = encode(np.full((16, 16, 3), i, np.uint8), "png") if i < 8 else b"bad"
+            writer.write(fastdata.Record(f"r/{i}", {"png": blob, "cls": b"0"}))
+    with loader(str(tmp_path / "few.tar"), transform=SLOW, on_error="skip", **workers) as batches:
+        iterator = iter(batches)
+        assert len(next(iterator)[0]) == len(next(iterator)[0]) == 4
+        with pytest.raises(fastdata.LoadError, match="32 records in a row failed"):
+            list(iterator)
+
+
+def test_a_replacement_that_cannot_be_sent_is_told(tmp_path: Path) -> None:
+    with fastdata.create(tmp_path / "d.tar") as writer:
+        for i in range(72):
+            picture = np.full((16, 16, 3), 255 if i < 40 else 100 if i < 64 else 0, np.uint8)
+            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"0"}))
+    options = {"batch_size": 64, "transform": half_unsendable, "collate_fn": list, "on_error": "skip", "num_workers": 2}
+    with (
+        loader(str(tmp_path / "d.tar"), **options) as batches,
+        pytest.raises(fastdata.OptionError, match="cannot be sent to the main process"),
+    ):
+        list(batches)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_thread_that_a_transform_ends_is_an_error_not_a_hang(path: str, batch_size: int) -> None:
+    options = {"num_workers": 2, "worker_mode": "thread", "batch_size": batch_size}
+    with (
+        loader(path, transform=ends_its_thread, **options) as batches,
+        pytest.raises(fastdata.WorkerError, match=r"SystemExit\(3\)"),
+    ):
+        list(batches)
+    with (
+        loader(path, transform=[fastdata.CenterCrop(8), ends_its_thread], collate_fn=list, **options) as batches,
+        pytest.raises(fastdata.WorkerError, match=r"SystemExit\(3\)"),
+    ):
+        list(batches)
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_closing_from_another_thread_ends_the_wait(path: str, mode: Any) -> None:
+    batches = loader(path, num_workers=2, worker_mode=mode, transform=SLOW)
+    told = queue.SimpleQueue[Any]()
+
+    def consume() -> None:
+        try:
+            while True:
+                for images, _ in batches:
+                    told.put(len(images))
+        except Exception as error:
+            told.put(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert told.get(timeout=30) == 4
+    batches.close()
+    while isinstance(last := told.get(timeout=30), int):
+        pass
+    consumer.join()
+    batches.close()
+    assert isinstance(last, fastdata.LoadError), last
+    assert "closed while it was being iterated" in str(last)
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)

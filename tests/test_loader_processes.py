@@ -217,3 +217,19 @@ def test_a_process_that_may_have_no_children_is_told_what_to_do(path: str) -> No
     process.join()
     process.close()
     answers.close()
+
+
+def test_a_script_that_its_workers_cannot_import_is_told_what_to_do(path: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, fastdata\n"
+        "def own(picture): return picture\n"
+        "loader = fastdata.DataLoader(sys.argv[1], 4, num_workers=1, transform=own, multiprocessing_context='spawn')\n"
+        "next(iter(loader))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    done = subprocess.run(
+        [sys.executable, script, path], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "transform into a module of its own" in done.stderr.splitlines()[-1]

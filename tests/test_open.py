@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fastdata
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError
 from fastdata.formats import FORMATS, format_of
 from fastdata.formats.base import Reader
@@ -178,12 +179,14 @@ def test_a_shard_of_ours_beside_its_manifest(tmp_path: Path) -> None:
 
 def test_data_sets_that_are_decoded_differently_are_not_read_as_one(tmp_path: Path) -> None:
     paths = []
-    for number, options in enumerate(({"alpha": "white"}, {}, {"max_pixels": 5}, {"alpha": "black"})):
+    for number, options in enumerate(({"alpha": "white", "max_pixels": 5}, {}, {"max_pixels": 7}, {"alpha": "black"})):
         (tmp_path / str(number)).mkdir()
         paths.append(samples.write(tmp_path / str(number), "tar", samples.RECORDS[:1], options=options))
         # Keys are names in one data set only.
-    with fastdata.open(paths[:3]) as reader:
-        assert reader.manifest.options == {"alpha": "white", "max_pixels": 5}
+    with fastdata.open(paths[::2][:2]) as reader:
+        assert reader.manifest.options == {"alpha": "white", "max_pixels": 7}
+    with fastdata.open(paths[:3]) as reader:  # one of them has the usual limit
+        assert reader.manifest.options == {"alpha": "white", "max_pixels": MAX_PIXELS}
     with pytest.raises(FormatError, match=r"with alpha 'white'.*3/data\.tar with 'black'.*convert them alike"):
         fastdata.open(paths)
 

@@ -15,6 +15,7 @@ from fastdata import Record
 from fastdata.cache import CachedReader
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
+from fastdata.formats.packed import PackedReader
 from fastdata.formats.places import NOWHERE, places_of, source_of
 from fastdata.formats.rows import Pictures
 from fastdata.loader.start import needs_main
@@ -145,6 +146,16 @@ def test_a_wrapper_is_asked_itself(tmp_path: Path) -> None:
     with fastdata.open(samples.write(tmp_path, "lmdb", [Record("a", {"png": b"word"})])) as reader:
         wrapped: Any = Upper(reader)
         assert read(source_of(wrapped), places_of(wrapped, np.array([0]))) == [b"WORD"]
+
+
+def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> None:
+    class Reversed(PackedReader):
+        def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+            return "txt", bytes(super().image(index, scratch)[1])[::-1]
+
+    path = samples.write(tmp_path, "lmdb", [Record("a", {"png": b"word"})])
+    with fastdata.open(path) as plain, Reversed(plain._packed) as reader:  # type: ignore[attr-defined]
+        assert read(source_of(reader), places_of(reader, np.array([0]))) == [b"drow"]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing, Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.packed import PackedReader
-from fastdata.formats.places import JoinedSources, Placed, Source, places_of, source_of
+from fastdata.formats.places import JoinedSources, Placed, Source, places_of, source_of, tells_places
 from fastdata.formats.rows import Strings, checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
@@ -125,7 +126,7 @@ class ConcatReader(Closing, Placed):
 
     def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
-        return part.image(row, scratch) if isinstance(part, Placed) else part.image(row)
+        return part.image(row, scratch) if tells_places(part) else part.image(row)
 
     @property
     def source(self) -> Source:
@@ -170,8 +171,7 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
                     "pictures are decoded differently; convert them alike"
                 )
-    limits = [options["max_pixels"] for options in (first, *others) if isinstance(options.get("max_pixels"), int)]
-    return {**first, "max_pixels": max(limits)} if limits else dict(first)
+    return {**first, "max_pixels": max(options.get("max_pixels", MAX_PIXELS) for options in (first, *others))}
 
 
 def _joined_fingerprint(parts: Sequence[Reader]) -> str:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from fastdata.formats.files import Scratch
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from fastdata.formats.base import Reader
 
 # int64, (N, 4): for each picture the record that it belongs to, the file, the offset there, and the size in bytes.
@@ -32,7 +34,7 @@ class Source(Protocol):
 
 
 class Placed(ABC):
-    """A reader that can tell where its pictures lie. A class, no protocol: wrappers of readers may change what is read.
+    """A reader that can tell where its pictures lie. A class, no protocol: wrappers of readers may change pictures.
 
     Attributes:
         source: reads what `places` tells of.
@@ -50,9 +52,17 @@ class Placed(ABC):
         """A row (record, file, offset, size) for each record; file is -1 where there is no place to be told."""
 
 
+def tells_places(reader: Reader) -> TypeGuard[Placed]:
+    """Whether what a reader gives as a picture is what lies at its place: not where somebody's subclass changes it."""
+    if not isinstance(reader, Placed):
+        return False
+    teller = next(each for each in type(reader).__mro__ if "places" in vars(each))
+    return getattr(type(reader), "image", None) is getattr(teller, "image", None)
+
+
 def source_of(reader: Reader) -> Source:
     """What reads the rows that `places_of` gives."""
-    return reader.source if isinstance(reader, Placed) else _Records(reader)
+    return reader.source if tells_places(reader) else _Records(reader)
 
 
 def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
@@ -60,7 +70,7 @@ def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
 
     For a reader that cannot tell, what stands for the place is the record itself.
     """
-    if isinstance(reader, Placed):
+    if tells_places(reader):
         return reader.places(indices)
     rows = np.zeros((len(indices), 4), np.int64)
     rows[:, 0] = rows[:, 2] = indices
@@ -69,7 +79,7 @@ def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
 
 def image_of(reader: Reader, index: int, scratch: Scratch) -> bytes | memoryview:
     """The encoded picture of a record, right until `scratch` is used again."""
-    return (reader.image(index, scratch) if isinstance(reader, Placed) else reader.image(index))[1]
+    return (reader.image(index, scratch) if tells_places(reader) else reader.image(index))[1]
 
 
 class _Records:

@@ -131,8 +131,8 @@ def _open_shard(path: str, folders: dict[str, PackedReader]) -> Reader:
 
 def _incomplete(path: str) -> FormatError:
     return FormatError(
-        f"{path}: written by fastdata, but its {MANIFEST_NAME} is missing: conversion was never finished, or only a "
-        "part was copied; convert the data again, or copy the whole folder"
+        f"{path}: written by fastdata, but its {MANIFEST_NAME} is missing, at its end or beside it: the file was cut, "
+        "or only a part of a folder copied, or conversion was never finished; copy all of it again, or convert again"
     )
 
 

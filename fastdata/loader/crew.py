@@ -210,14 +210,23 @@ class ThreadCrew(SoloCrew):
                     self._make(job)
                 except Exception as raised:
                     error = raised
+                except BaseException as raised:  # SystemExit and the like: not this thread's to follow
+                    error = _ended(raised)
             self._made.put((generation, job, error))
 
     def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
         if layout is not None or self._collating or self._layout is not None:
             self._layout = self._layout or layout
             return self._layout
-        found: queue.SimpleQueue[Layout | Failure] = queue.SimpleQueue()
-        probe = threading.Thread(target=lambda: found.put(self._maker.layout(epoch, first)), daemon=True)
+        found: queue.SimpleQueue[Layout | Failure | WorkerError] = queue.SimpleQueue()
+
+        def look() -> None:
+            try:
+                found.put(self._maker.layout(epoch, first))
+            except BaseException as raised:
+                found.put(_ended(raised))
+
+        probe = threading.Thread(target=look, daemon=True)
         probe.start()
         try:
             answer = found.get(timeout=timeout)
@@ -225,6 +234,8 @@ class ThreadCrew(SoloCrew):
             forsake()
             raise too_slow(timeout) from None
         probe.join()
+        if isinstance(answer, WorkerError):
+            raise answer
         if isinstance(answer, Layout):
             self._layout = answer
         return answer
@@ -249,6 +260,7 @@ class ThreadCrew(SoloCrew):
 
     def stop(self) -> None:
         self.rest()
+        self._made.put((-1, Job(-1, 0, np.empty((0, 4), np.int64)), None))  # wakes a consumer in another thread
         for _ in self._threads:
             self._todo.put(None)
         deadline = time.monotonic() + _GRACE_SECONDS
@@ -256,6 +268,10 @@ class ThreadCrew(SoloCrew):
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             forsake()
+
+
+def _ended(raised: BaseException) -> WorkerError:
+    return WorkerError(f"a transform raised {raised!r} in a worker thread; the loader can be iterated again")
 
 
 def too_slow(timeout: float | None) -> WorkerError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Iteration:
             raise WorkerError("this iterator belongs to the parent of this process; begin one here: iter(loader)")
         if not self._release.alive:
             if self._cut_off:
-                raise LoadError("the loader was closed while it was being iterated; begin anew: iter(loader)")
+                raise _closed()
             raise StopIteration
         if self._next == len(self._plan):
             self._handed(self._next)
@@ -89,15 +90,23 @@ class Iteration:
             raise StopIteration
         try:
             batch = self._batch(self._finished())
-        except (WorkerError, KeyboardInterrupt):
-            if self._release.detach() is not None:
-                self._broken(self._crew, False)
+        except Exception as error:
+            if self._cut_off:  # by another thread
+                raise _closed() from error
+            self._give_up(broken=isinstance(error, WorkerError))
             raise
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._give_up(broken=isinstance(error, KeyboardInterrupt))
             raise
         self._handed(self._next)
         return batch
+
+    def _give_up(self, *, broken: bool) -> None:
+        """End the epoch because of an error; whether the crew can be used again depends on which."""
+        if not broken:
+            self.close()
+        elif self._release.detach() is not None:
+            self._broken(self._crew, False)
 
     def close(self) -> None:
         """End the epoch here."""
@@ -115,6 +124,8 @@ class Iteration:
         self._top_up()
         while (job := self._done.pop(self._next, None)) is None:
             jobs = self._crew.receive(timeout)
+            if self._cut_off:
+                raise _closed()
             if jobs is None:
                 raise too_slow(timeout)
             for done in jobs:
@@ -163,11 +174,12 @@ class Iteration:
             key, reason = self._told(failure)
             position = job.ticket, failure.row
             attempt = self._attempts[position] = self._attempts.get(position, 0) + 1
-            if attempt > _ATTEMPTS:
-                raise LoadError(
-                    f"{_ATTEMPTS} records in a row failed, the last one {key!r} ({reason}); "
-                    "`fastdata verify` names all that are damaged"
-                )
+            if attempt > _ATTEMPTS:  # raised in its place, as any other error
+                words = f"{_ATTEMPTS} records in a row failed, the last one {key!r} ({reason}); "
+                words += "`fastdata verify` names all that are damaged"
+                job.failures = [replace(failure, reason=words, kind=LoadError)]
+                self._done[job.ticket] = job
+                return
             job.skipped.append((key, reason))
             job.places[failure.row] = self._places([self._plan.replacement(job.ticket, failure.row, attempt)])[0]
         job.rows = [failure.row for failure in job.failures]
@@ -227,6 +239,10 @@ class Iteration:
         if name == "key":
             return [self._reader.keys[index] for index in job.indices.tolist()]
         return [self._reader[index].fields.get(name) for index in job.indices.tolist()]
+
+
+def _closed() -> LoadError:
+    return LoadError("the loader was closed while it was being iterated; begin anew: iter(loader)")
 
 
 def _pinned(batch: Any) -> Any:

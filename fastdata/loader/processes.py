@@ -53,6 +53,7 @@ class _Member:
     def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[_Member], *, main: bool) -> None:
         method = context.get_start_method()
         self.parts: deque[_Part | None] = deque()  # None: a message whose answer says nothing
+        self._imports_main, self._lived = main, False
         with starting:
             self.connection, theirs = context.Pipe()
             inherited = [self.connection, *(other.connection for other in others)] if method == "fork" else []
@@ -79,6 +80,12 @@ class _Member:
         self.process.join(_GRACE_SECONDS)
         code = self.process.exitcode
         how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+        if self._imports_main and not self._lived and code == 1:
+            return WorkerError(
+                f"loader worker (pid {self.process.pid}) {how} before it had begun: it imports your script, since "
+                'a transform is defined there; put what the script does under `if __name__ == "__main__":`, or the '
+                "transform into a module of its own"
+            )
         hint = " (often: memory ran out; use fewer workers or smaller batches)" if code in _OUT_OF_MEMORY else ""
         return WorkerError(f"loader worker (pid {self.process.pid}) {how}{hint}; the loader can be iterated again")
 
@@ -93,6 +100,7 @@ class _Member:
             blob = self.connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise self.death() from error
+        self._lived = True
         return pickle.loads(blob)
 
 

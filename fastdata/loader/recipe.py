@@ -121,9 +121,10 @@ class Maker:
         wanted = _listed(places, rows)
         while wanted and (recipe.skip or not failures):
             room, count = _BEGUN_BYTES, 0
-            while count < min(len(wanted), _BEGUN) and room > 0:
-                room, count = room - wanted[count][1][3], count + 1
-            failures += self._each(wanted[:count], start)
+            while count < min(len(wanted), _BEGUN) and room > 0 and (recipe.skip or not failures):
+                one = wanted[count]
+                failures += self._each([one], start)
+                room, count = room - (len(begun[one[0]].jpeg) if one[0] in begun else 0), count + 1
             failures += self._each([one for one in wanted[:count] if one[0] in begun], finish)
             del wanted[:count]
         return sorted(failures, key=lambda failure: failure.row)
@@ -190,6 +191,6 @@ def _listed(places: Places, rows: Sequence[int]) -> list[Wanted]:
 
 
 def _failure(row: int, index: int, error: Exception, stack: str) -> Failure:
-    ours = isinstance(error, FastdataError)
+    ours = type(error).__module__ == FastdataError.__module__  # those of others may take anything
     reason = str(error) if ours else f"{type(error).__name__}: {error}"
     return Failure(row, index, reason[:_LONGEST_REASON], stack, type(error) if ours else LoadError)

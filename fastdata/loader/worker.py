@@ -109,7 +109,8 @@ class _Worker:
             return pickle.dumps((failures, made), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
-            return pickle.dumps(([Failure(0, int(places[0, 0]), words, "", OptionError)], []))
+            failure = Failure(where[0], int(places[0, 0]), words, "", OptionError)
+            return pickle.dumps(([failure], [None] * len(places)))
 
     def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Places, Sequence[int], int]:
         """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""

@@ -105,6 +105,11 @@ class Pipeline:
 def _listed(transforms: Any) -> tuple[Any, ...]:
     if transforms is None:
         return ()
+    for one in transforms if isinstance(transforms, list | tuple) else (transforms,):
+        if isinstance(one, type) and issubclass(one, Geometric):
+            raise OptionError(
+                f"transform: {one.__name__} is a class; give an instance of it: fastdata.{one.__name__}(...)"
+            )
     if isinstance(transforms, list | tuple):
         return tuple(transforms)
     if callable(transforms):
