@@ -66,6 +66,26 @@ def test_signals_end_a_conversion_cleanly(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_whose_exception_python_ignores_comes_again(number: signal.Signals, code: int) -> None:
+    script = (
+        "import signal, sys, time, weakref\n"
+        "from fastdata import cli\n"
+        "def run(argv):\n"
+        "    thing = type('Thing', (), {})()\n"
+        "    watch = weakref.ref(thing, lambda _: signal.raise_signal(int(argv[0])))\n"
+        "    del thing\n"
+        "    while True:\n"
+        "        time.sleep(0.01)\n"
+        "cli._run = run\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", script, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 1)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes that break with EPIPE are POSIX's")
 def test_a_reader_that_goes_away_is_no_error(photo_folder: Path, tmp_path: Path) -> None:
     packed = pack(photo_folder, tmp_path / "packed.lmdb")

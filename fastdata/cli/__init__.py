@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -21,6 +22,10 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # the shell
 
 class Terminated(SystemExit):
     """SIGTERM came. Being an exit, it passes every `except Exception` and runs the clean-up on its way out."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGINT came. Not the plain exception: once that has passed code that C ran, Python ends by SIGINT later."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,16 +104,30 @@ def _signals() -> Iterator[None]:
             signal.signal(name, signal.SIG_DFL)
         if number == signal.SIGTERM:
             raise Terminated(TERMINATED)
-        raise KeyboardInterrupt
+        raise Interrupted
 
-    before = {}
+    def ignored(left: sys.UnraisableHookArgs) -> None:
+        """An exception that came where Python ignores it (importing has such places): the signal is to come again."""
+        number = {Interrupted: signal.SIGINT, Terminated: signal.SIGTERM}.get(left.exc_type)
+        if number is None:
+            hook(left)
+            return
+        for name in handled:
+            signal.signal(name, receive)
+        again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+
+    before, hook = {}, sys.unraisablehook
     # A signal that the parent ignores (nohup, a shell's background job) stays ignored.
     handled = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     with contextlib.suppress(ValueError):  # not the main thread: whoever called us there keeps the signals
         for number in handled:
             before[number] = signal.signal(number, receive)
+        sys.unraisablehook = ignored
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
