@@ -179,16 +179,18 @@ def test_a_shard_of_ours_beside_its_manifest(tmp_path: Path) -> None:
 
 def test_data_sets_that_are_decoded_differently_are_not_read_as_one(tmp_path: Path) -> None:
     paths = []
-    for number, options in enumerate(({"alpha": "white", "max_pixels": 5}, {}, {"max_pixels": 7}, {"alpha": "black"})):
+    for number, options in enumerate(
+        ({"alpha": "white", "max_pixels": 5}, {}, {"max_pixels": 7}, {"alpha": "black"}, {"max_pixels": "x"})
+    ):
         (tmp_path / str(number)).mkdir()
         paths.append(samples.write(tmp_path / str(number), "tar", samples.RECORDS[:1], options=options))
-        # Keys are names in one data set only.
     with fastdata.open(paths[::2][:2]) as reader:
         assert reader.manifest.options == {"alpha": "white", "max_pixels": 7}
-    with fastdata.open(paths[:3]) as reader:  # one of them has the usual limit
-        assert reader.manifest.options == {"alpha": "white", "max_pixels": MAX_PIXELS}
+    for some in (paths[:3], paths[::4]):  # one of them has the usual limit, or none that could be meant
+        with fastdata.open(some) as reader:
+            assert reader.manifest.options == {"alpha": "white", "max_pixels": MAX_PIXELS}
     with pytest.raises(FormatError, match=r"with alpha 'white'.*3/data\.tar with 'black'.*convert them alike"):
-        fastdata.open(paths)
+        fastdata.open(paths[:4])
 
 
 def test_every_format_of_the_table_can_be_loaded() -> None:

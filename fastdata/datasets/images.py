@@ -105,7 +105,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         pipeline, joint = self._taken_apart()
         numbers = [random.random() for _ in range(pipeline.draws)]
-        picture: Any = self._pictures.render(index, lambda size: pipeline.plan(size, numbers), exact=self.exact)
+        picture: Any = self._pictures.render(index, pipeline.plan_of(numbers), exact=self.exact)
         label: Any = int(self.reader.labels[index])
         if joint is not None:
             return joint(picture, label)

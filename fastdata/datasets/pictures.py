@@ -51,12 +51,16 @@ class Pictures:
         """
         if self._process != os.getpid():
             self._settle()
-        blob = image_of(self._reader, index, self._scratch) if data is None else data
+        blob = self.encoded(index) if data is None else data
         try:
             return render(blob, plan_of, exact=exact, rules=self._rules)
         except DecodeError as error:
             where = f"{self._reader.path}: record {self._reader.keys[index]!r}"
             raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error
+
+    def encoded(self, index: int) -> bytes | memoryview:
+        """The bytes of record `index`'s picture, right until this thread asks for the next."""
+        return image_of(self._reader, index, self._scratch)
 
     def _settle(self) -> None:
         """What a DataLoader worker needs once.

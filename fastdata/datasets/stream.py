@@ -23,8 +23,6 @@ from fastdata.datasets.pictures import Pictures
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
-from fastdata.formats.files import Scratch
-from fastdata.formats.places import image_of
 from fastdata.order import EpochOrder, Split
 from fastdata.seeding import word
 from fastdata.transforms.pipeline import Pipeline
@@ -96,7 +94,7 @@ class ImageStream(IterableDataset[Any]):
         self._inherited: tuple[int, int] | None = None
         self._pipeline = Pipeline(transform)
         self.reader: Reader = path_or_shards if isinstance(path_or_shards, Reader) else open_reader(path_or_shards)
-        self._pictures, self._scratch = Pictures(self.reader), Scratch()
+        self._pictures = Pictures(self.reader)
         self._ledger = EpochLedger()
         self._split(self._world())  # refuses now what could give nothing later
 
@@ -167,7 +165,7 @@ class ImageStream(IterableDataset[Any]):
         ahead: dict[int, bytes] = {}
         room = _AHEAD_BYTES
         for index in np.unique(indices).tolist():
-            blob = image_of(self.reader, index, self._scratch)
+            blob = self._pictures.encoded(index)
             room -= len(blob)
             if room < 0:
                 break
@@ -179,9 +177,7 @@ class ImageStream(IterableDataset[Any]):
         return iter(self._pipeline.numbers(self.seed, order.epoch, indices).tolist())
 
     def _sample(self, index: int, ahead: dict[int, bytes], numbers: list[float]) -> tuple[Any, Any]:
-        picture: Any = self._pictures.render(
-            index, lambda size: self._pipeline.plan(size, numbers), data=ahead.get(index)
-        )
+        picture: Any = self._pictures.render(index, self._pipeline.plan_of(numbers), data=ahead.get(index))
         return self._pipeline.call(picture), int(self.reader.labels[index])
 
     def _collate(self, samples: list[tuple[Any, Any]]) -> Any:

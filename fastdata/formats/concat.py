@@ -171,7 +171,8 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
                     "pictures are decoded differently; convert them alike"
                 )
-    return {**first, "max_pixels": max(options.get("max_pixels", MAX_PIXELS) for options in (first, *others))}
+    limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything, in what others wrote
+    return {**first, "max_pixels": max(one if type(one) is int and one > 0 else MAX_PIXELS for one in limits)}
 
 
 def _joined_fingerprint(parts: Sequence[Reader]) -> str:

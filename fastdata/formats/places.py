@@ -6,6 +6,7 @@ reads such rows and is small enough to be sent to any number of processes.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -54,10 +55,15 @@ class Placed(ABC):
 
 def tells_places(reader: Reader) -> TypeGuard[Placed]:
     """Whether what a reader gives as a picture is what lies at its place: not where somebody's subclass changes it."""
-    if not isinstance(reader, Placed):
+    return _tells_places(type(reader))
+
+
+@functools.cache  # asked for every picture
+def _tells_places(kind: type) -> bool:
+    if not issubclass(kind, Placed):
         return False
-    teller = next(each for each in type(reader).__mro__ if "places" in vars(each))
-    return getattr(type(reader), "image", None) is getattr(teller, "image", None)
+    teller = next(each for each in kind.__mro__ if "places" in vars(each))
+    return kind.image is getattr(teller, "image", None)
 
 
 def source_of(reader: Reader) -> Source:

@@ -62,7 +62,7 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
         given[name] = integer(name, given[name], least)
-    for name in ("shuffle", "drop_last", "pin_memory", "persistent_workers"):
+    for name in ("shuffle", "drop_last", "persistent_workers"):
         given[name] = flag(name, given[name])
     workers = given["num_workers"]
     given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
