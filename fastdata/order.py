@@ -16,6 +16,7 @@ The algorithms, for whoever must reproduce them:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 from fastdata.errors import OptionError
 from fastdata.seeding import keys
 
+# How ranks get equally much: with the epoch's first samples once more, or without what is left over.
+Even = Literal["pad", "cut"]
 # The streams of keys (`fastdata.seeding`) that orders are made of; 0 is left to what happens to a sample.
 RUNS, WINDOWS, SHIFTED = 1, 2, 3
 # A window mixes at least this many runs, so that a batch is not made of a few neighbours (who share their class).
@@ -105,12 +108,14 @@ class EpochOrder:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How the positions of an epoch are divided among ranks, so that all ranks get equally much.
+    """How the positions of an epoch are divided among ranks.
 
     With `batch_size`, the k-th global batch is `batch_size * world_size` consecutive positions, and rank r takes the
-    r-th part of it: the union of the ranks' k-th batches is the same for any world size with the same global batch.
-    Without `drop_last` the rest makes a last, smaller batch: filled up with the epoch's first samples to a multiple of
-    the world size (`pad`), or cut down to one. Without `batch_size` each rank takes one stretch of positions.
+    r-th part of it, or each `world_size`-th position (`dealt`): either way the union of the ranks' k-th batches is the
+    same for any world size with the same global batch. Without `drop_last` the rest makes a last, smaller batch. It is
+    filled up with the epoch's first samples to a multiple of the world size (`pad`), or cut down to one
+    (`even="cut"`), so that all ranks get equally much; without `pad` it is divided as it is, and the ranks' last
+    batches differ by a sample, or are missing. Without `batch_size` each rank takes one stretch of positions.
 
     >>> Split(count=23, world_size=2, batch_size=5).spans(rank=1)
     [(5, 10), (15, 20), (22, 24)]
@@ -121,35 +126,60 @@ class Split:
     batch_size: int | None = None
     drop_last: bool = False
     pad: bool = True
+    even: Even = "pad"
+    dealt: bool = False
 
     @property
     def _full(self) -> int:
         return self.count // (self.world_size * self.batch_size) if self.batch_size else 0
 
     @property
-    def _last(self) -> int:
-        """What each rank takes of the positions behind the full batches."""
-        rest = self.count - self._full * self.world_size * (self.batch_size or 0)
+    def _rest(self) -> int:
+        """The positions behind the full batches, of all ranks together."""
+        return self.count - self._full * self.world_size * (self.batch_size or 0)
+
+    def _last(self, rank: int) -> int:
+        """What a rank takes of the positions behind the full batches."""
         if self.batch_size and self.drop_last:
             return 0
-        return -(-rest // self.world_size) if self.pad else rest // self.world_size
+        share, over = divmod(self._rest, self.world_size)
+        if self.pad and self.even == "cut":
+            return share
+        return share + (over > 0 if self.pad else rank < over)
 
     @property
     def batches(self) -> int:
-        """The number of batches of each rank (of stretches: 1, without `batch_size`)."""
-        return self._full + (self._last > 0)
+        """The number of batches of a rank, the most that one has (of stretches: 1, without `batch_size`)."""
+        return self.batches_of(0)
 
     @property
     def samples(self) -> int:
-        """The number of samples of each rank."""
-        return self._full * (self.batch_size or 0) + self._last
+        """The number of samples of a rank, the most that one has."""
+        return self.samples_of(0)
+
+    def batches_of(self, rank: int) -> int:
+        """The number of batches of a rank; without `pad` not the same for all."""
+        return self._full + (self._last(rank) > 0)
+
+    def samples_of(self, rank: int) -> int:
+        """The number of samples of a rank; without `pad` not the same for all."""
+        return self._full * (self.batch_size or 0) + self._last(rank)
+
+    def positions(self, rank: int, batch: int) -> range:
+        """The positions of a rank's k-th batch; they may pass `count` (padding)."""
+        whole = batch < self._full
+        size = (self.batch_size or 0) if whole else self._last(rank)
+        start = min(batch, self._full) * self.world_size * (self.batch_size or 0)
+        if self.dealt:
+            return range(start + rank, start + rank + size * self.world_size, self.world_size)
+        share = size if whole or self.pad else self._rest // self.world_size
+        start += rank * share + (0 if whole or self.pad else min(rank, self._rest % self.world_size))
+        return range(start, start + size)
 
     def span(self, rank: int, batch: int) -> tuple[int, int]:
-        """The positions start .. stop - 1 of a rank's k-th batch; `stop` may pass `count` (padding)."""
-        whole = batch < self._full
-        size = (self.batch_size or 0) if whole else self._last
-        start = min(batch, self._full) * self.world_size * (self.batch_size or 0) + rank * size
-        return start, start + size
+        """The positions start .. stop - 1 of a rank's k-th batch, where they are not dealt."""
+        positions = self.positions(rank, batch)
+        return positions.start, positions.stop
 
     def spans(self, rank: int, worker: int = 0, workers: int = 1) -> list[tuple[int, int]]:
         """What one worker of a rank reads: batches w, w + W, ..., or one part of the rank's stretch.
@@ -157,13 +187,13 @@ class Split:
         So a DataLoader that asks its workers in turn gets the batches in order for any number of workers.
         """
         if self.batch_size:
-            return [self.span(rank, batch) for batch in range(worker, self.batches, workers)]
+            return [self.span(rank, batch) for batch in range(worker, self.batches_of(rank), workers)]
         start, stop = self.span(rank, 0)
         low, high = ((stop - start) * part // workers for part in (worker, worker + 1))
         return [(start + low, start + high)] if high > low else []
 
     def check(self, where: str) -> None:
-        """Refuse a division that leaves ranks without anything.
+        """Refuse a division that leaves all ranks without anything.
 
         Raises:
             OptionError: naming the numbers of samples and ranks and the batch size.
@@ -173,8 +203,25 @@ class Split:
         if not self.count:
             raise OptionError(f"{where}: there are no samples")
         batch = f", batch_size {self.batch_size}" if self.batch_size else ""
-        way = "drop_last=True" if self.drop_last else "pad=False"
+        way, out = 'even="cut"', 'pad=False instead of even="cut"'
+        if self.drop_last:
+            way, out = "drop_last=True", "a smaller batch_size, or drop_last=False"
+        fewer = "fewer ranks, " if self.world_size > 1 else ""
         raise OptionError(
             f"{where}: {self.count} samples for {self.world_size} ranks{batch} leave every rank without a batch under "
-            f"{way}; use fewer ranks, a smaller batch_size, or drop_last=False with pad=True"
+            f"{way}; use {fewer}{out}"
         )
+
+
+def check_even(*, pad: bool, even: object, drop_last: bool) -> None:
+    """Whether these ways of ending an epoch go together.
+
+    Raises:
+        OptionError: `even` is none of its values, or two of them exclude each other.
+    """
+    if even not in get_args(Even):
+        raise OptionError(f'even must be "pad" or "cut", not {even!r}')
+    if not pad and even == "cut":
+        raise OptionError('pad=False leaves no sample out, and even="cut" does: leave out one of the two')
+    if not pad and drop_last:
+        raise OptionError("pad=False leaves no sample out, and drop_last=True does: leave out one of the two")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.errors import OptionError
-from fastdata.order import EpochOrder, Split, permutation, run_length
+from fastdata.order import EpochOrder, Split, check_even, permutation, run_length
 
 counts = st.integers(1, 3000)
 buffers = st.integers(1, 5000)
@@ -80,20 +83,45 @@ splits = st.builds(
     batch_size=st.integers(1, 40) | st.none(),
     drop_last=st.booleans(),
     pad=st.booleans(),
+    even=st.sampled_from(["pad", "cut"]),
 )
 
 
 @given(splits, st.integers(1, 7))
-def test_ranks_are_even_and_workers_cover_them(split: Split, workers: int) -> None:
+def test_workers_cover_their_ranks(split: Split, workers: int) -> None:
     for rank in range(split.world_size):
         by_worker = [split.spans(rank, worker, workers) for worker in range(workers)]
-        spans = [split.span(rank, batch) for batch in range(split.batches)]
+        count = split.batches_of(rank)
+        spans = [split.span(rank, batch) for batch in range(count)]
         if split.batch_size:
-            merged = [by_worker[k % workers][k // workers] for k in range(split.batches)]
+            merged = [by_worker[k % workers][k // workers] for k in range(count)]
             assert merged == spans
         positions = sorted(p for part in by_worker for start, stop in part for p in range(start, stop))
-        assert len(positions) == split.samples
+        assert len(positions) == split.samples_of(rank)
         assert positions == sorted(p for start, stop in spans for p in range(start, stop))
+
+
+@given(splits)
+def test_ranks_get_equally_much_or_differ_by_a_sample(split: Split) -> None:
+    counts = [split.samples_of(rank) for rank in range(split.world_size)]
+    assert max(counts) - min(counts) <= (not split.pad)
+    assert counts == sorted(counts, reverse=True)
+    assert (split.samples, split.batches) == (counts[0], split.batches_of(0))
+    batches = [split.batches_of(rank) for rank in range(split.world_size)]
+    assert max(batches) - min(batches) <= (not split.pad)
+
+
+@given(splits)
+def test_dealt_positions_are_the_same_ones_in_other_hands(split: Split) -> None:
+    dealt = dataclasses.replace(split, dealt=True)
+    for batch in range(split.batches):
+        ranks = [rank for rank in range(split.world_size) if batch < split.batches_of(rank)]
+        taken = [dealt.positions(rank, batch) for rank in ranks]
+        assert [len(part) for part in taken] == [len(split.positions(rank, batch)) for rank in ranks]
+        union = sorted(p for part in taken for p in part)
+        assert union == sorted(p for rank in ranks for p in split.positions(rank, batch))
+        for part in taken:
+            assert set(np.diff(part).tolist()) <= {split.world_size}
 
 
 @given(splits)
@@ -103,7 +131,9 @@ def test_each_position_once_but_for_padding_or_dropping(split: Split) -> None:
     whole = split.world_size * (split.batch_size or 1)
     if split.batch_size and split.drop_last:
         assert sorted(seen) == list(range(split.count // whole * whole))
-    elif split.pad:
+    elif not split.pad:
+        assert sorted(seen) == list(range(split.count))
+    elif split.even == "pad":
         assert sorted(seen) == list(range(-(-split.count // split.world_size) * split.world_size))
     else:
         assert sorted(seen) == list(range(split.count // split.world_size * split.world_size))
@@ -125,12 +155,26 @@ def test_the_union_of_the_kth_batches_is_the_same_for_any_world_size(count: int,
     ("split", "words"),
     [
         (Split(0), "no samples"),
-        (Split(3, world_size=4, pad=False), "3 samples for 4 ranks"),
+        (Split(3, world_size=4, even="cut"), "3 samples for 4 ranks.*use fewer ranks, pad=False instead"),
         (Split(23, world_size=4, batch_size=8, drop_last=True), "23 samples for 4 ranks, batch_size 8"),
-        (Split(3, world_size=4, batch_size=8, pad=False), "pad=False"),
+        (Split(3, world_size=4, batch_size=8, even="cut"), 'even="cut"'),
+        (Split(1, batch_size=8, drop_last=True), "use a smaller batch_size, or drop_last=False$"),
     ],
 )
 def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
     assert not split.batches
     with pytest.raises(OptionError, match=words):
         split.check("set")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pad": False, "even": "cut", "drop_last": False}, "pad=False leaves no sample out"),
+        ({"pad": False, "even": "pad", "drop_last": True}, "drop_last=True"),
+        ({"pad": True, "even": "even", "drop_last": True}, 'must be "pad" or "cut", not \'even\''),
+    ],
+)
+def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        check_even(**options)

@@ -146,8 +146,8 @@ def shards(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("options", [{}, {"pad": False}, {"drop_last": True}])
-def test_ranks_get_equally_much(shards: list[str], size: int, workers: int, options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("options", [{}, {"even": "cut"}, {"drop_last": True}])
+def test_ranks_get_equally_much(shards: list[str], size: int, workers: int, options: dict[str, Any]) -> None:
     for batch_size in (None, 2) if "drop_last" not in options else (2,):
         ranks = [
             ImageStream(shards, rank=rank, world_size=size, batch_size=batch_size, shuffle=True, **options)
@@ -180,7 +180,8 @@ def test_the_union_of_the_ranks_is_the_same_for_any_world_size(path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rank": 0, "world_size": 40, "pad": False}, "23 samples for 40 ranks .* pad=False"),
+        ({"rank": 0, "world_size": 40, "even": "cut"}, '23 samples for 40 ranks .* even="cut"'),
+        ({"pad": False, "even": "cut"}, "leave out one of the two"),
         ({"batch_size": 24, "drop_last": True}, "23 samples for 1 ranks, batch_size 24 .* drop_last=True"),
         ({"rank": 0, "world_size": 2, "batch_size": 12, "drop_last": True}, "for 2 ranks, batch_size 12"),
         ({"drop_last": True}, "needs a batch_size"),

@@ -23,7 +23,7 @@ from fastdata.datasets.pictures import Pictures
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
 from fastdata.formats import open as open_reader
-from fastdata.order import EpochOrder, Split
+from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World, distributed_ranks, worker_place
@@ -55,7 +55,9 @@ class ImageStream(IterableDataset[Any]):
         seed: of the order; the same on all ranks.
         batch_size: the number of samples in a batch of one rank; None for single samples.
         drop_last: leave out the last batch when it is smaller than the others.
-        pad: make ranks even with the epoch's first samples; False leaves samples out instead.
+        pad: make ranks even with the epoch's first samples. False: every sample once; ranks differ by a sample, their
+            last batches too, or lack theirs, and `len` is each rank's own.
+        even: "pad", or "cut": make ranks even by leaving out what is left over.
         rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
         world_size: the number of ranks; given with `rank` or not at all.
 
@@ -80,6 +82,7 @@ class ImageStream(IterableDataset[Any]):
         batch_size: int | None = None,
         drop_last: bool = False,
         pad: bool = True,
+        even: Even = "pad",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -89,7 +92,8 @@ class ImageStream(IterableDataset[Any]):
         elif drop_last:
             raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
         self.transform, self.shuffle, self.buffer_size, self.seed = transform, shuffle, buffer_size, word(seed)
-        self.batch_size, self.drop_last, self.pad = batch_size, drop_last, pad
+        check_even(pad=pad, even=even, drop_last=drop_last)
+        self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
         self._pipeline = Pipeline(transform)
@@ -112,8 +116,9 @@ class ImageStream(IterableDataset[Any]):
         """Batches (or samples, without a batch size) of this rank in an epoch."""
         if self.reader.manifest.format == "tar" and not self.reader.manifest.fingerprint:
             raise TypeError(f"{self.reader.path}: tars without a fastdata index have no length that could be relied on")
-        split = self._split(self._world())
-        return split.batches if self.batch_size else split.samples
+        world = self._world()
+        split = self._split(world)
+        return split.batches_of(world.rank) if self.batch_size else split.samples_of(world.rank)
 
     def __iter__(self) -> Iterator[Any]:
         world = self._world()
@@ -133,7 +138,7 @@ class ImageStream(IterableDataset[Any]):
         return World.current(*self._given)
 
     def _split(self, world: World) -> Split:
-        split = Split(len(self.reader), world.size, self.batch_size, self.drop_last, self.pad)
+        split = Split(len(self.reader), world.size, self.batch_size, self.drop_last, self.pad, self.even)
         split.check(self.reader.path)
         return split
 
@@ -195,7 +200,7 @@ class ImageStream(IterableDataset[Any]):
         return self.__dict__ | {"_inherited": distributed_ranks()}  # a spawned worker knows no process group
 
     def __repr__(self) -> str:
-        parts = ("shuffle", "seed", "batch_size", "drop_last", "pad")
+        parts = ("shuffle", "seed", "batch_size", "drop_last", "pad", "even")
         words = ", ".join(f"{name}={getattr(self, name)!r}" for name in parts)
         return f"<ImageStream of {self.reader.path!r}: {len(self.reader)} samples, {words}>"
 
