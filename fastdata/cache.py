@@ -19,10 +19,11 @@ from multiprocessing import context
 from typing import Any
 
 from fastdata.errors import CacheError, FormatError
-from fastdata.formats.base import Reader
+from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
+from fastdata.formats.places import record_of
 from fastdata.manifest import Manifest
 from fastdata.progress import progress
 from fastdata.sharedmem import SharedBlock, free_memory
@@ -39,31 +40,39 @@ class CachedReader(PackedReader):
     Args:
         reader: what to read; its state must be a path, as that of all readers is.
         quiet: no progress bar.
+        verify: compare the checksums of what is read, once.
 
     Raises:
         CacheError: it would take more than half of the memory that is free; nothing was read.
+        FormatError: the data are damaged.
     """
 
-    def __init__(self, reader: Reader, *, quiet: bool = False) -> None:
-        self._recipe = pickle.dumps(reader)
+    def __init__(self, reader: Reader, *, quiet: bool = False, verify: bool = True) -> None:
+        self._recipe = pickle.dumps(reader), verify
         payload = sum(map(reader.size, range(len(reader))))
         _check_fits(reader, payload)
         block = SharedBlock(max(1, payload))
-        builder = _fill(reader, block.buffer, quiet)
+        builder = _fill(reader, block.buffer, quiet, verify)
         index = b"".join(pack(builder.columns()))
         index_block = SharedBlock(len(index))
         index_block.buffer[:] = index
         fields = tuple(builder.fields)
-        self._adopt(dataclasses.replace(reader.manifest, fields=fields), reader.path, block, index_block)
+        options = getattr(reader, "options", READ_OPTIONS)
+        self._adopt(dataclasses.replace(reader.manifest, fields=fields), reader.path, options, block, index_block)
 
-    def _adopt(self, manifest: Manifest, path: str, block: SharedBlock, index: SharedBlock) -> None:
+    def _adopt(
+        self, manifest: Manifest, path: str, options: ReadOptions, block: SharedBlock, index: SharedBlock
+    ) -> None:
         self._blocks = block, index
         columns = unpack(index.buffer.toreadonly(), path)
-        super().__init__(Packed(path, manifest, columns, (path,), (block.size,), _never), _Memory(path, block))
+        packed = Packed(
+            path, manifest, columns, (path,), (block.size,), _never, options=options, checksums=False
+        )  # its checksums were compared when it was filled
+        super().__init__(packed, _Memory(path, block))
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check what lies on the disk, as the inner reader does."""
-        with pickle.loads(self._recipe) as reader:
+        with pickle.loads(self._recipe[0]) as reader:
             yield from reader.verify()
 
     def close(self) -> None:
@@ -74,8 +83,8 @@ class CachedReader(PackedReader):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if context.get_spawning_popen() is None:
-            return _refill, (self._recipe,)
-        return _attach, (self._recipe, self.manifest, self.path, *self._blocks)
+            return _refill, self._recipe
+        return _attach, (self._recipe, self.manifest, self.path, self.options, *self._blocks)
 
     def __repr__(self) -> str:
         return f"<{super().__repr__()[1:-1]}, cached: {sum(block.size for block in self._blocks):,} bytes>"
@@ -113,15 +122,17 @@ def _never(path: str) -> Reader:
     raise FormatError(f"{path}: a cached reader is not opened again by its path alone")
 
 
-def _refill(recipe: bytes) -> CachedReader:
-    with pickle.loads(recipe) as reader:
-        return CachedReader(reader)
+def _refill(inner: bytes, verify: bool) -> CachedReader:
+    with pickle.loads(inner) as reader:
+        return CachedReader(reader, verify=verify)
 
 
-def _attach(recipe: bytes, manifest: Manifest, path: str, block: SharedBlock, index: SharedBlock) -> CachedReader:
+def _attach(
+    recipe: tuple[bytes, bool], manifest: Manifest, path: str, options: ReadOptions, *blocks: SharedBlock
+) -> CachedReader:
     reader = CachedReader.__new__(CachedReader)
     reader._recipe = recipe
-    reader._adopt(manifest, path, block, index)
+    reader._adopt(manifest, path, options, *blocks)
     return reader
 
 
@@ -148,12 +159,12 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _fill(reader: Reader, buffer: memoryview, quiet: bool) -> IndexBuilder:
+def _fill(reader: Reader, buffer: memoryview, quiet: bool, verify: bool) -> IndexBuilder:
     builder = IndexBuilder(reader.manifest.fields)
     offset = 0
     with progress(len(reader), "cache", quiet=quiet) as bar:
         for row in range(len(reader)):
-            record = reader[row]
+            record = record_of(reader, row) if verify else reader[row]
             places, sizes = [], []
             for blob in record.fields.values():
                 end = offset + len(blob)

@@ -16,7 +16,7 @@ from fastdata.cache import CachedReader
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.packed import PackedReader
-from fastdata.formats.places import NOWHERE, places_of, source_of
+from fastdata.formats.places import COLUMNS, NOWHERE, places_of, source_of
 from fastdata.formats.rows import Pictures
 from fastdata.loader.start import needs_main
 from tests import images, samples
@@ -26,7 +26,7 @@ ORDER = np.array([5, 0, 16, 5, 3], np.int64)
 
 def read(source: Any, places: Any) -> list[bytes]:
     scratch = Scratch()
-    return [bytes(source.read(file, offset, size, scratch)) for _, file, offset, size in places.tolist()]
+    return [bytes(source.read(file, offset, size, scratch)) for _, file, offset, size, _ in places.tolist()]
 
 
 def expected(reader: Reader, indices: Any) -> list[bytes]:
@@ -56,10 +56,10 @@ def test_places_are_those_of_the_pictures(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as reader:
         indices = ORDER % len(reader)
         places = places_of(reader, indices)
-        assert (places.dtype, places.shape) == (np.int64, (len(ORDER), 4))
+        assert (places.dtype, places.shape) == (np.int64, (len(ORDER), COLUMNS))
         assert places[:, 0].tolist() == indices.tolist()
         assert read(source_of(reader), places) == expected(reader, indices)
-        assert places_of(reader, indices[:0]).shape == (0, 4)
+        assert places_of(reader, indices[:0]).shape == (0, COLUMNS)
 
 
 def child(source: Any, places: Any, results: Any) -> None:
@@ -168,10 +168,10 @@ def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> Non
 def test_a_damaged_index_gives_no_place_outside_the_file(column: str, value: int) -> None:
     columns = {
         "start": np.array([0, 1, 2, 3]), "field": np.array([0, 0, 0], np.uint16), "file": np.array([0, 1, 0], np.int32),
-        "offset": np.array([0, 90, 5]), "size": np.array([10, 10, 10]),
+        "offset": np.array([0, 90, 5]), "size": np.array([10, 10, 10]), "crc": np.array([4, 5, 2**32 - 1], np.uint32),
     }  # fmt: skip
     whole = Pictures(columns, [True], [100, 100]).places(np.arange(3))
-    assert whole.tolist() == [[0, 0, 0, 10], [1, 1, 90, 10], [2, 0, 5, 10]]
+    assert whole.tolist() == [[0, 0, 0, 10, 4], [1, 1, 90, 10, 5], [2, 0, 5, 10, 2**32 - 1]]
     columns[column][1] = value
     places = Pictures(columns, [True], [100, 100]).places(np.arange(3))
     assert places[1].tolist()[1] == NOWHERE

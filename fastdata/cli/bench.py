@@ -204,8 +204,9 @@ def _decode(pool: ThreadPoolExecutor, workers: int, reader: Reader, rows: Sequen
 def _decode_rows(reader: Reader, rows: Sequence[int]) -> None:
     from fastdata.codec.decode import Rules, decode
     from fastdata.errors import DecodeError
+    from fastdata.formats.base import allowed_pixels
 
-    rules = asdict(Rules.of(reader.manifest.options))
+    rules = asdict(Rules.of(reader.manifest.options, allowed_pixels(reader)))
     for row in rows:
         _, blob = reader.image(row)
         try:

@@ -62,11 +62,12 @@ def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, s
     """All problems as (key or file, what is wrong): first checksums and index, then what cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
     from fastdata.codec.decode import Rules
+    from fastdata.formats.base import allowed_pixels
     from fastdata.progress import progress
 
     yield from reader.verify()
     # By the conversion's own rules: what it let in on purpose is no damage.
-    check = partial(_check, reader, asdict(Rules.of(reader.manifest.options)))
+    check = partial(_check, reader, asdict(Rules.of(reader.manifest.options, allowed_pixels(reader))))
     with (
         progress(len(reader), "verify", "records", quiet=quiet) as bar,
         one_opencv_thread(),

@@ -55,12 +55,17 @@ class Rules:
     keep_damaged: bool = False
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Rules:
-        """The rules that a data set was converted by, from its manifest's options; these may hold anything else too."""
+    def of(cls, options: Mapping[str, Any], max_pixels: int = MAX_PIXELS) -> Rules:
+        """The rules that a data set was converted by, from its manifest's options; these may hold anything else too.
+
+        Args:
+            options: the manifest's, which nobody need trust.
+            max_pixels: the limit of whoever reads; the data set may lower it, never raise it.
+        """
         alpha, most = options.get("alpha"), options.get("max_pixels")
         return cls(
             cast("Alpha", alpha) if alpha in get_args(Alpha) else "white",
-            most if type(most) is int and most > 0 else MAX_PIXELS,
+            min(most, max_pixels) if type(most) is int and most > 0 else max_pixels,
             options.get("keep_damaged") is True,
         )
 

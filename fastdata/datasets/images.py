@@ -6,7 +6,6 @@ of workers under any start method: nothing in it is open that a worker could bre
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -16,15 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from fastdata.cache import CachedReader
 from fastdata.datasets.pictures import Pictures
+from fastdata.datasets.source import Source, in_memory, open_source
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
-from fastdata.formats import open as open_reader
 from fastdata.transforms.callables import PictureCall
 from fastdata.transforms.pipeline import Pipeline
-
-Source = str | os.PathLike[str] | Sequence[str] | Reader
 
 
 class ImageDataset(Dataset[tuple[Any, Any]]):
@@ -43,6 +38,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
             that is started by itself has its own).
         exact: never decode a JPEG at 1/2, 1/4 or 1/8 of its size, however much smaller a geometric transform makes it.
+        verify: compare the checksum (CRC-32) of every image that is read with the one in the index; with `cache`, once,
+            while it is filled. False leaves it out.
+        max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
+            A data set may lower this limit, never raise it.
+        image_field: which field holds the image, in data that others wrote and whose names do not tell.
+        label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
 
     Attributes:
         reader: the reader, for whatever is not said here.
@@ -65,17 +66,22 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         cache: Literal["ram"] | None = None,
         *,
         exact: bool = False,
+        verify: bool = True,
+        max_pixels: int | None = None,
+        image_field: str | None = None,
+        label_field: str | None = None,
     ) -> None:
         if transforms is not None and (transform is not None or target_transform is not None):
             raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
-        if cache not in (None, "ram"):
-            raise OptionError(f'cache must be "ram" or None, not {cache!r}')
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self.exact = exact
+        self.exact, self.verify, self.max_pixels = exact, verify, max_pixels
         self._parts: tuple[Any, Any, Pipeline, PictureCall | None] | None = None
         self._taken_apart()
-        self.reader = _reader(path, cache)
-        self._pictures = Pictures(self.reader)
+        reader = open_source(
+            path, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
+        )
+        self.reader = in_memory(reader, cache, verify=verify)
+        self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self.classes = list(self.reader.classes)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
@@ -132,13 +138,3 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         parts = ("transform", "target_transform", "transforms")
         lines += [f"{name}: {getattr(self, name)!r}" for name in parts if getattr(self, name) is not None]
         return "\n    ".join(lines)
-
-
-def _reader(path: Source, cache: str | None) -> Reader:
-    if isinstance(path, Reader):
-        return CachedReader(path) if cache else path
-    reader = open_reader(path)
-    if not cache:
-        return reader
-    with reader:
-        return CachedReader(reader)

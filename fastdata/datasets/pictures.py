@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
 from fastdata.errors import DecodeError
-from fastdata.formats.base import Reader
+from fastdata.formats.base import Reader, allowed_pixels, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import image_of
 from fastdata.transforms.plan import Plan, Size
@@ -32,9 +32,9 @@ class Pictures:
     (`alpha`, white by default).
     """
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._rules = Rules.of(reader.manifest.options)
+    def __init__(self, reader: Reader, *, verify: bool = True, max_pixels: int | None = None) -> None:
+        self._reader, self._verify = reader, verify
+        self._rules = Rules.of(reader.manifest.options, allowed_pixels(reader, max_pixels))
         self._scratch = Scratch()
         self._process = 0
 
@@ -55,12 +55,12 @@ class Pictures:
         try:
             return render(blob, plan_of, exact=exact, rules=self._rules)
         except DecodeError as error:
-            where = f"{self._reader.path}: record {self._reader.keys[index]!r}"
-            raise type(error)(f"{where}: {error}; `fastdata verify` names all that are damaged") from error
+            name = record_name(self._reader, index)
+            raise type(error)(f"{name}: {error}; `fastdata verify` names all that are damaged") from error
 
     def encoded(self, index: int) -> bytes | memoryview:
         """The bytes of record `index`'s picture, right until this thread asks for the next."""
-        return image_of(self._reader, index, self._scratch)
+        return image_of(self._reader, index, self._scratch, verify=self._verify)
 
     def _settle(self) -> None:
         """What a DataLoader worker needs once.

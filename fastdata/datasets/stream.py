@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, default_collate
 
 from fastdata.datasets.epochs import EpochLedger
-from fastdata.datasets.images import Source
 from fastdata.datasets.pictures import Pictures
+from fastdata.datasets.source import Source, open_source
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
-from fastdata.formats import open as open_reader
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.pipeline import Pipeline
@@ -58,6 +56,11 @@ class ImageStream(IterableDataset[Any]):
         pad: make ranks even with the epoch's first samples. False: every sample once; ranks differ by a sample, their
             last batches too, or lack theirs, and `len` is each rank's own.
         even: "pad", or "cut": make ranks even by leaving out what is left over.
+        verify: compare the checksum (CRC-32) of every image that is read with the one in the index.
+        max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
+            A data set may lower this limit, never raise it.
+        image_field: which field holds the image, in data that others wrote and whose names do not tell.
+        label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
         rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
         world_size: the number of ranks; given with `rank` or not at all.
 
@@ -83,6 +86,10 @@ class ImageStream(IterableDataset[Any]):
         drop_last: bool = False,
         pad: bool = True,
         even: Even = "pad",
+        verify: bool = True,
+        max_pixels: int | None = None,
+        image_field: str | None = None,
+        label_field: str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -97,8 +104,10 @@ class ImageStream(IterableDataset[Any]):
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
         self._pipeline = Pipeline(transform)
-        self.reader: Reader = path_or_shards if isinstance(path_or_shards, Reader) else open_reader(path_or_shards)
-        self._pictures = Pictures(self.reader)
+        self.reader = open_source(
+            path_or_shards, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
+        )
+        self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
         self._split(self._world())  # refuses now what could give nothing later
 

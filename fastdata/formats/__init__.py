@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError
-from fastdata.formats.base import Reader
+from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.index import INDEX_NAME
 from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
 
@@ -55,13 +56,24 @@ _OTHERS = {
 }
 
 
-def open(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Reader:
+def open(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    image_field: str | None = None,
+    label_field: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+    verify: bool = False,
+) -> Reader:
     """Open a data set for reading.
 
     Args:
         path: a data set that fastdata wrote (LMDB folder, HDF5 file, folder of tar shards, one tar), tars or an LMDB
             that others wrote, or a folder of images; or several tars: a list, a glob (`train/*.tar`) or a brace pattern
             (`train-{000000..000009}.tar`).
+        image_field: the field that holds the image, in data that others wrote and whose names do not tell.
+        label_field: the field that holds the label, likewise.
+        max_pixels: larger images are refused by whatever decodes them; the data set itself may lower this limit.
+        verify: compare checksums (CRC-32) whenever something is read.
 
     Returns:
         A `Reader`: `len(r)`, `r[i]`, `r.find(key)`, `r.keys`, `r.paths`, `r.labels`, `r.classes`, `r.manifest`.
@@ -69,18 +81,20 @@ def open(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Rea
     Raises:
         FileNotFoundError: there is nothing at `path`.
         FormatError: it is unfinished, cut, changed since it was written, or nothing that can be read.
+        OptionError: an option that cannot be used.
     """
+    options = ReadOptions(image_field, label_field, max_pixels, verify)
     items = [path] if isinstance(path, (str, os.PathLike)) else path
     names = [name for item in items for name in _expanded(os.fspath(item))]
     kinds = [_what_folder(name) if os.path.isdir(name) else _what_file(name) for name in names]
     if len(names) == 1:
-        return cast("Callable[[str], Reader]", load(FORMATS[kinds[0]].reader))(names[0])
+        return cast("Callable[[str, ReadOptions], Reader]", load(FORMATS[kinds[0]].reader))(names[0], options)
     from fastdata.formats.tar import open_tars
 
     folders = [name for name, kind in zip(names, kinds, strict=True) if kind != "tar" or os.path.isdir(name)]
     if folders:
         raise FormatError(f"{folders[0]}: not a tar file; a list, glob or brace pattern may name tar files only")
-    return open_tars(names)
+    return open_tars(names, options)
 
 
 def load(place: str) -> object:

@@ -3,18 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import FormatError
+from fastdata.codec.info import MAX_PIXELS
+from fastdata.errors import FormatError, OptionError
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a data set is read. It comes from whoever opens the data, never from the data, which nobody need trust.
+
+    Attributes:
+        image_field: the field that holds the image, in data of others; None finds it by its name.
+        label_field: the field that holds the label, in data of others; None finds it by its name.
+        max_pixels: larger images are refused before they take memory. A manifest may lower it, never raise it.
+        verify: compare the CRC-32 of every field that is read with the one in the index.
+
+    Raises:
+        OptionError: a value of the wrong type, or out of range.
+    """
+
+    image_field: str | None = None
+    label_field: str | None = None
+    max_pixels: int = MAX_PIXELS
+    verify: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("image_field", "label_field"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise OptionError(f"{name} must be the name of a field, such as 'jpg' or 'cls', not {value!r}")
+        if type(self.max_pixels) is not int or self.max_pixels < 1:  # callers may be untyped, and True is an int
+            raise OptionError(f"max_pixels must be an int of at least 1, not {self.max_pixels!r}")
+        if not isinstance(self.verify, bool):
+            raise OptionError(f"verify must be True or False, not {self.verify!r}")
+
+
+READ_OPTIONS = ReadOptions()
 
 
 @runtime_checkable
@@ -70,6 +105,20 @@ class Reader(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def allowed_pixels(reader: Reader, max_pixels: int | None = None) -> int:
+    """The most pixels that an image of this reader may have: what is given, else what it was opened with."""
+    options = getattr(reader, "options", READ_OPTIONS)
+    if max_pixels is not None:
+        options = ReadOptions(max_pixels=max_pixels)
+    return options.max_pixels if isinstance(options, ReadOptions) else MAX_PIXELS
+
+
+def record_name(reader: Reader, index: int) -> str:
+    """`PATH: record 'KEY'`, as errors name a record; of several data sets that are read as one, the path of its own."""
+    path_of = getattr(reader, "path_of", None)
+    return f"{reader.path if path_of is None else path_of(index)}: record {reader.keys[index]!r}"
 
 
 class Closing:

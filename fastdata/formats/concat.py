@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError
-from fastdata.formats.base import Closing, Reader
+from fastdata.formats.base import READ_OPTIONS, Closing, Reader, ReadOptions
 from fastdata.formats.files import Scratch
 from fastdata.formats.packed import PackedReader
-from fastdata.formats.places import JoinedSources, Placed, Source, places_of, source_of, tells_places
+from fastdata.formats.places import (
+    COLUMNS,
+    JoinedSources,
+    Placed,
+    Source,
+    places_of,
+    record_of,
+    source_of,
+    tells_places,
+)
 from fastdata.formats.rows import Strings, checked_row
 from fastdata.manifest import Manifest
 from fastdata.record import Record
@@ -25,7 +33,7 @@ class SliceReader(Closing, Placed):
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
         self._reader, self._start, self._stop = reader, start, stop
-        self.path = reader.path
+        self.path, self.options = reader.path, reader.options
         self.manifest: Manifest = dataclasses.replace(
             reader.manifest, count=stop - start, fingerprint=f"{reader.manifest.fingerprint}[{start}:{stop}]"
         )
@@ -43,14 +51,19 @@ class SliceReader(Closing, Placed):
     def __getitem__(self, index: int) -> Record:
         return self._reader[self._row(index)]
 
+    def record(self, index: int, *, verify: bool) -> Record:
+        return self._reader.record(self._row(index), verify=verify)
+
     def find(self, key: str) -> int:
         row = self._reader.find(key) - self._start
         if not 0 <= row < len(self):
             raise KeyError(key)
         return row
 
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
-        return self._reader.image(self._row(index), scratch)
+    def image(
+        self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
+    ) -> tuple[str, bytes | memoryview]:
+        return self._reader.image(self._row(index), scratch, verify=verify)
 
     @property
     def source(self) -> Source:
@@ -87,8 +100,9 @@ class ConcatReader(Closing, Placed):
                 f"{parts[0].path} and {parts[-1].path} have different class tables, so the same number means different "
                 "things; convert them together"
             )
-        options = _joined_options(parts)
+        joined = _joined_options(parts)
         self._parts = list(parts)
+        self.options: ReadOptions = getattr(parts[0], "options", READ_OPTIONS)
         self._source = JoinedSources([source_of(part) for part in parts])
         self._ends = np.cumsum([len(part) for part in parts])
         self.path = parts[0].path
@@ -100,7 +114,7 @@ class ConcatReader(Closing, Placed):
         fields = dict.fromkeys(name for part in parts for name in part.manifest.fields)
         self.manifest = dataclasses.replace(
             parts[0].manifest, count=int(self._ends[-1]), fields=tuple(fields), classes=self.classes,
-            fingerprint=_joined_fingerprint(parts), files=(), index_sha256="", options=options,
+            fingerprint=_joined_fingerprint(parts), files=(), index_sha256="", options=joined,
         )  # fmt: skip
 
     def _place(self, index: int) -> tuple[Reader, int]:
@@ -108,12 +122,20 @@ class ConcatReader(Closing, Placed):
         part = int(np.searchsorted(self._ends, row, side="right"))
         return self._parts[part], row - (int(self._ends[part - 1]) if part else 0)
 
+    def path_of(self, index: int) -> str:
+        """The data set that a record belongs to."""
+        return self._place(index)[0].path
+
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __getitem__(self, index: int) -> Record:
         part, row = self._place(index)
         return part[row]
+
+    def record(self, index: int, *, verify: bool) -> Record:
+        part, row = self._place(index)
+        return record_of(part, row) if verify else part[row]
 
     def find(self, key: str) -> int:
         first = 0
@@ -124,16 +146,18 @@ class ConcatReader(Closing, Placed):
                 first += len(part)
         raise KeyError(key)
 
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+    def image(
+        self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
+    ) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
-        return part.image(row, scratch) if tells_places(part) else part.image(row)
+        return part.image(row, scratch, verify=verify) if tells_places(part) else part.image(row)
 
     @property
     def source(self) -> Source:
         return self._source
 
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        places, parts = np.empty((len(indices), 4), np.int64), np.searchsorted(self._ends, indices, side="right")
+        places, parts = np.empty((len(indices), COLUMNS), np.int64), np.searchsorted(self._ends, indices, side="right")
         for part in np.unique(parts).tolist():
             rows, first = np.flatnonzero(parts == part), int(self._ends[part - 1]) if part else 0
             places[rows] = self._source.joined(part, places_of(self._parts[part], indices[rows] - first))
@@ -171,8 +195,11 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
                     "pictures are decoded differently; convert them alike"
                 )
+    # The largest, which is held against the limit of whoever reads; none where one of them states none.
     limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything, in what others wrote
-    return {**first, "max_pixels": max(one if type(one) is int and one > 0 else MAX_PIXELS for one in limits)}
+    known = [one for one in limits if type(one) is int and one > 0]
+    rest = {name: value for name, value in first.items() if name != "max_pixels"}
+    return {**rest, "max_pixels": max(known)} if len(known) == len(limits) else rest
 
 
 def _joined_fingerprint(parts: Sequence[Reader]) -> str:

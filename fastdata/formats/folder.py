@@ -13,11 +13,12 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
-from fastdata.formats.base import Closing, reopened
+from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
 from fastdata.manifest import Manifest
@@ -198,7 +199,7 @@ def read_file(path: str, limit: int = -1) -> bytes:
 class FolderReader(Closing):
     """A Reader over the pictures of a folder; each read opens a file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, options: ReadOptions = READ_OPTIONS) -> None:
         found = scan(path)
         if not found.entries:
             raise FormatError(
@@ -207,7 +208,7 @@ class FolderReader(Closing):
         builder = IndexBuilder()
         for ref in found.entries:
             builder.add_scanned(ref.key, ref.path, ref.label, [], [], [])
-        self.path, self.classes = path, found.classes
+        self.path, self.classes, self.options = path, found.classes, options
         self._columns = builder.columns()
         self._rows = Rows(self._columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
@@ -249,7 +250,7 @@ class FolderReader(Closing):
         """Nothing is kept open."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return reopened, (FolderReader, self.path, self.identity())
+        return reopened, (partial(FolderReader, options=self.options), self.path, self.identity())
 
     def identity(self) -> str:
         """Tells this folder from the same one with other files; their content is not looked at."""

@@ -11,12 +11,14 @@ Plain h5py reads it: blob b is `f["payload"][o - 65536 : o - 65536 + n]` with `o
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
+from fastdata.formats.base import READ_OPTIONS, ReadOptions
 from fastdata.formats.files import checked_format, map_file, stamp_of, wrong_length
 from fastdata.formats.index import DTYPES
 from fastdata.formats.packed import Packed, PackedReader
@@ -32,7 +34,7 @@ PAYLOAD_AT = 65536
 PAYLOAD, INDEX, MANIFEST = "payload", "index", "manifest"
 
 
-def open_hdf5(path: str) -> PackedReader:
+def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     """Open an HDF5 file that fastdata wrote.
 
     Raises:
@@ -51,7 +53,8 @@ def open_hdf5(path: str) -> PackedReader:
     manifest = checked_format(Manifest.from_json(arrays.pop(MANIFEST).tobytes(), path), "hdf5", path)
     if [f.bytes for f in manifest.files] != [length]:
         raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
-    return PackedReader(Packed(path, manifest, arrays, [path], [length], open_hdf5, [stamp]))
+    reopen = partial(open_hdf5, options=options)
+    return PackedReader(Packed(path, manifest, arrays, [path], [length], reopen, [stamp], options=options))
 
 
 def _places(path: str) -> dict[str, tuple[int, int, str]]:

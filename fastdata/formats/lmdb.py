@@ -13,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.sniff import sniff
 from fastdata.errors import FormatError
+from fastdata.formats.base import READ_OPTIONS, ReadOptions
 from fastdata.formats.files import check_files, map_file, read_manifest, stamp_of
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
@@ -29,7 +31,7 @@ from fastdata.record import foreign_label
 DATA_NAME = "data.mdb"
 
 
-def open_lmdb(path: str) -> PackedReader:
+def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     """Open an LMDB folder, ours or foreign.
 
     Raises:
@@ -37,7 +39,7 @@ def open_lmdb(path: str) -> PackedReader:
     """
     manifest = read_manifest(path, "lmdb") if os.path.isdir(path) else None
     if manifest is None:
-        return _open_foreign(path)
+        return _open_foreign(path, options)
     files, stamps = check_files(path, manifest)
     if [os.path.basename(f) for f in files] != [DATA_NAME, INDEX_NAME]:
         raise FormatError(
@@ -50,7 +52,8 @@ def open_lmdb(path: str) -> PackedReader:
         )
     columns = unpack(map_file(files[1], stamps[1].length, stamps[1]), files[1])
     lengths = [stamps[0].length]
-    return PackedReader(Packed(path, manifest, columns, files[:1], lengths, open_lmdb, stamps[:1], _check_rest))
+    reopen = partial(open_lmdb, options=options)
+    return PackedReader(Packed(path, manifest, columns, files[:1], lengths, reopen, stamps[:1], _check_rest, options))
 
 
 def meta_hash(path: str) -> str:
@@ -82,7 +85,7 @@ def _check_rest(packed: Packed, _rows: range) -> Iterator[tuple[str, str]]:
         yield packed.files[0], "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
 
 
-def _open_foreign(path: str) -> PackedReader:
+def _open_foreign(path: str, options: ReadOptions) -> PackedReader:
     data = os.path.join(path, DATA_NAME) if os.path.isdir(path) else path
     if os.path.exists(os.path.join(path, INDEX_NAME)):
         raise FormatError(
@@ -102,7 +105,10 @@ def _open_foreign(path: str) -> PackedReader:
                 label = foreign_label(view)
         builder.add_scanned(key, "", label, names, places, sizes)
     manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
-    return PackedReader(Packed(path, manifest, builder.columns(), [data], [stamp.length], open_lmdb, [stamp]))
+    reopen = partial(open_lmdb, options=options)
+    return PackedReader(
+        Packed(path, manifest, builder.columns(), [data], [stamp.length], reopen, [stamp], options=options)
+    )
 
 
 def _grouped(data: memoryview, path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Closing, reopened
+from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
+from fastdata.formats.checksum import UNCHECKED, check, crc32
 from fastdata.formats.files import DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.places import Placed, Source
@@ -40,6 +40,8 @@ class Packed:
         reopen: opens the same data set again from `path` in another process.
         stamps: what each file was at open, so that one that took its place since is not read by this index.
         check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).
+        options: how it is read.
+        checksums: what is read can be compared with the checksums in the index.
     """
 
     path: str
@@ -50,6 +52,8 @@ class Packed:
     reopen: Callable[[str], Any]
     stamps: Sequence[Stamp] = ()
     check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
+    options: ReadOptions = READ_OPTIONS
+    checksums: bool = True
 
 
 class Blobs(Protocol):
@@ -75,7 +79,11 @@ class PackedReader(Closing, Placed):
         )
         self._names = packed.manifest.fields
         self._rows = Rows(columns)
-        self._pictures = Pictures(columns, [name in IMAGE_FIELDS for name in self._names], packed.lengths)
+        self._checksums = columns["crc"] if packed.checksums and packed.manifest.fingerprint else None
+        self._pictures = Pictures(
+            columns, [name in IMAGE_FIELDS for name in self._names], packed.lengths,
+            checksums=self._checksums is not None,
+        )  # fmt: skip
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
         self._index_hash = functools.cache(lambda: index_hash(columns))  # once, however many shards are verified
@@ -89,6 +97,10 @@ class PackedReader(Closing, Placed):
         return self._packed.manifest
 
     @property
+    def options(self) -> ReadOptions:
+        return self._packed.options
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return self._packed.manifest.classes
 
@@ -96,8 +108,21 @@ class PackedReader(Closing, Placed):
         return self._packed.manifest.count
 
     def __getitem__(self, index: int) -> Record:
-        row = checked_row(index, len(self))
-        return Record(self.keys[row], {name: bytes(blob) for name, blob in self._views(row)}, self.paths[row])
+        return self.record(index, verify=self._packed.options.verify)
+
+    def record(self, index: int, *, verify: bool) -> Record:
+        """As `reader[index]`; with `verify`, the checksums of all its fields are compared.
+
+        Raises:
+            FormatError: the record is damaged.
+        """
+        row, fields = checked_row(index, len(self)), dict[str, bytes]()
+        for blob in self._span(row):
+            name = self._name(blob)
+            fields[name] = bytes(self._view(blob))
+            if verify:
+                self._check(row, blob, fields[name])
+        return Record(self.keys[row], fields, self.paths[row])
 
     def find(self, key: str) -> int:
         """The index of the record with this key.
@@ -116,18 +141,25 @@ class PackedReader(Closing, Placed):
         start, stop = np.searchsorted(self._packed.columns["start"][:-1], [first, last])
         return range(int(start), int(stop))
 
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
+    def image(
+        self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
+    ) -> tuple[str, bytes | memoryview]:
         """The name of the field that holds the picture, and a read-only view of its bytes.
 
         Args:
             index: the record.
             scratch: what the bytes are read into, instead of looking at them where they are mapped.
+            verify: compare the checksum; None does so where the data set was opened with it.
 
         Raises:
-            FormatError: the record has no picture.
+            FormatError: the record has no picture, or is damaged.
         """
-        blob = self._image_blob(checked_row(index, len(self)))
-        return self._name(blob), self._view(blob, scratch)
+        row = checked_row(index, len(self))
+        blob = self._image_blob(row)
+        data = self._view(blob, scratch)
+        if self._packed.options.verify if verify is None else verify:
+            self._check(row, blob, data)
+        return self._name(blob), data
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
@@ -168,9 +200,11 @@ class PackedReader(Closing, Placed):
         names = [self._name(blob) for blob in span]
         raise FormatError(f"{self.path}: record {self.keys[row]!r} has no picture: its fields are {names}")
 
-    def _views(self, row: int) -> Iterator[tuple[str, memoryview]]:
-        for blob in self._span(row):
-            yield self._name(blob), self._view(blob)
+    def _check(self, row: int, blob: int, data: bytes | memoryview) -> None:
+        try:
+            check(data, UNCHECKED if self._checksums is None else int(self._checksums[blob]))
+        except FormatError as error:
+            raise FormatError(f"{self.path}: record {self.keys[row]!r}: field {self._name(blob)!r}: {error}") from None
 
     def _view(self, blob: int, scratch: Scratch | None = None) -> memoryview:
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
@@ -209,7 +243,7 @@ class PackedReader(Closing, Placed):
     def _verify_row(self, row: int, checked: bool) -> Iterator[tuple[str, str]]:
         checksums = self._packed.columns["crc"]
         for blob in self._span(row):
-            name, crc = self._name(blob), zlib.crc32(self._view(blob))
+            name, crc = self._name(blob), crc32(self._view(blob))
             if checked and crc != (wanted := int(checksums[blob])):
                 yield self.keys[row], f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
 

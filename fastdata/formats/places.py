@@ -1,7 +1,7 @@
 """Places: where the encoded pictures of a reader lie, so that others read them without the reader and its index.
 
-In: a reader and numbers of records. Out: a row (record, file, offset, size) for each of them, and a `Source`, which
-reads such rows and is small enough to be sent to any number of processes.
+In: a reader and numbers of records. Out: a row (record, file, offset, size, crc) for each of them, and a `Source`,
+which reads such rows and is small enough to be sent to any number of processes.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.files import Scratch
 
 if TYPE_CHECKING:
     from typing import TypeGuard
 
     from fastdata.formats.base import Reader
+    from fastdata.record import Record
 
-# int64, (N, 4): for each picture the record that it belongs to, the file, the offset there, and the size in bytes.
+# int64, (N, 5): for each picture the record that it belongs to, the file, the offset there, the size in bytes, and the
+# CRC-32 (-1 where none is known).
 Places = NDArray[np.int64]
 # The file of a record whose place cannot be told: the reader, when it is asked for the picture, says why.
 NOWHERE = -1
+COLUMNS = 5
 
 
 class Source(Protocol):
@@ -45,12 +49,21 @@ class Placed(ABC):
     @abstractmethod
     def source(self) -> Source: ...
     @abstractmethod
-    def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
-        """As a Reader's; with `scratch` maybe a view of that: nothing of the file stays in the process."""
+    def image(
+        self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
+    ) -> tuple[str, bytes | memoryview]:
+        """As a Reader's; with `scratch` maybe a view of that: nothing of the file stays in the process.
+
+        `verify`: compare checksums; None does so where the data set was opened with it.
+        """
+
+    @abstractmethod
+    def record(self, index: int, *, verify: bool) -> Record:
+        """As `reader[index]`; with `verify`, the checksums of all its fields are compared."""
 
     @abstractmethod
     def places(self, indices: NDArray[np.int64], /) -> Places:
-        """A row (record, file, offset, size) for each record; file is -1 where there is no place to be told."""
+        """A row (record, file, offset, size, crc) for each record; file is -1 where there is no place to be told."""
 
 
 def tells_places(reader: Reader) -> TypeGuard[Placed]:
@@ -62,8 +75,13 @@ def tells_places(reader: Reader) -> TypeGuard[Placed]:
 def _tells_places(kind: type) -> bool:
     if not issubclass(kind, Placed):
         return False
+    return _as_teller(kind, "image")
+
+
+def _as_teller(kind: type, name: str) -> bool:
+    """Whether a class has this method from the same class as `places`: a subclass has not changed it since."""
     teller = next(each for each in kind.__mro__ if "places" in vars(each))
-    return kind.image is getattr(teller, "image", None)
+    return getattr(kind, name) is getattr(teller, name, None)
 
 
 def source_of(reader: Reader) -> Source:
@@ -72,20 +90,36 @@ def source_of(reader: Reader) -> Source:
 
 
 def places_of(reader: Reader, indices: NDArray[np.int64]) -> Places:
-    """The places of some records' pictures: an int64 array of shape (N, 4), with rows (record, file, offset, size).
+    """The places of some records' pictures: int64 of shape (N, 5), with rows (record, file, offset, size, crc).
 
     For a reader that cannot tell, what stands for the place is the record itself.
     """
     if tells_places(reader):
         return reader.places(indices)
-    rows = np.zeros((len(indices), 4), np.int64)
+    rows = np.zeros((len(indices), COLUMNS), np.int64)
     rows[:, 0] = rows[:, 2] = indices
+    rows[:, 4] = UNCHECKED
     return rows
 
 
-def image_of(reader: Reader, index: int, scratch: Scratch) -> bytes | memoryview:
-    """The encoded picture of a record, right until `scratch` is used again."""
-    return (reader.image(index, scratch) if tells_places(reader) else reader.image(index))[1]
+def image_of(reader: Reader, index: int, scratch: Scratch, *, verify: bool) -> bytes | memoryview:
+    """The encoded picture of a record, right until `scratch` is used again; its checksum is compared with `verify`.
+
+    Raises:
+        FormatError: the record is damaged.
+    """
+    return (reader.image(index, scratch, verify=verify) if tells_places(reader) else reader.image(index))[1]
+
+
+def record_of(reader: Reader, index: int) -> Record:
+    """A record whose checksums were compared, where the reader knows them.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    if tells_places(reader) and _as_teller(type(reader), "__getitem__"):
+        return reader.record(index, verify=True)
+    return reader[index]
 
 
 class _Records:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
+from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.index import Columns, key_hash
-from fastdata.formats.places import NOWHERE
+from fastdata.formats.places import COLUMNS, NOWHERE
 
 
 def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
@@ -77,17 +78,20 @@ class Pictures:
         columns: the index.
         pictures: for each field's number, whether it holds a picture.
         lengths: of the files.
+        checksums: whether the index holds checksums.
     """
 
-    def __init__(self, columns: Columns, pictures: Sequence[bool], lengths: Sequence[int]) -> None:
-        self._columns = columns
+    def __init__(
+        self, columns: Columns, pictures: Sequence[bool], lengths: Sequence[int], *, checksums: bool = True
+    ) -> None:
+        self._columns, self._checksums = columns, checksums
         self._pictures = np.array([*pictures, False])  # the last one for numbers that no field has
         self._lengths = np.array([*lengths, 0], np.int64)
 
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A row (record, file, offset, size) for each record; file is -1 for one without a picture, or damaged."""
+        """A row (record, file, offset, size, crc) for each record; file is -1 for one without a picture, or damaged."""
         start, field, count = self._columns["start"], self._columns["field"], len(self._columns["field"])
-        places = np.full((len(indices), 4), NOWHERE, np.int64)
+        places = np.full((len(indices), COLUMNS), NOWHERE, np.int64)
         places[:, 0] = indices
         blob, last = (np.asarray(start[indices + step], np.int64) for step in (0, 1))
         rows = np.flatnonzero((blob >= 0) & (blob < last) & (last <= count))
@@ -104,7 +108,8 @@ class Pictures:
         known = (file >= 0) & (file < len(self._lengths) - 1)
         room = self._lengths[np.where(known, file, -1)]
         good = known & (offset >= 0) & (size >= 0) & (size <= room) & (offset <= room - size)
-        places[rows[good], 1:] = np.stack([file, offset, size], axis=1)[good]
+        crc = np.asarray(self._columns["crc"][blobs], np.int64) if self._checksums else np.full_like(file, UNCHECKED)
+        places[rows[good], 1:] = np.stack([file, offset, size, crc], axis=1)[good]
 
 
 class Strings(Sequence[str]):

@@ -19,7 +19,7 @@ from functools import partial
 from typing import cast
 
 from fastdata.errors import FormatError
-from fastdata.formats.base import Reader
+from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.concat import ConcatReader, SliceReader
 from fastdata.formats.files import check_files, checked_format, map_file, read_manifest, stamp_of, wrong_length
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
@@ -40,14 +40,14 @@ _META = re.compile(r"__[^/]*__($|/)")
 _OWNER = slice(265, 265 + len(MARK) + 1)  # the owner's name in a tar header, with its NUL
 
 
-def open_tar(path: str) -> Reader:
+def open_tar(path: str, options: ReadOptions = READ_OPTIONS) -> Reader:
     """Open a folder of shards or one tar, ours or foreign.
 
     Raises:
         FormatError: unfinished, cut or changed since it was written, compressed, or no tar.
     """
     if not os.path.isdir(path):
-        return open_tars([path])
+        return open_tars([path], options)
     manifest = read_manifest(path, "tar")
     if manifest is not None:
         files, stamps = check_files(path, manifest)
@@ -56,10 +56,11 @@ def open_tar(path: str) -> Reader:
         columns = unpack(map_file(files[-1], stamps[-1].length, stamps[-1]), files[-1])
         files, stamps = files[:-1], stamps[:-1]
         lengths = [stamp.length for stamp in stamps]
-        return PackedReader(Packed(path, manifest, columns, files, lengths, open_tar, stamps, _check_rest))
+        reopen = partial(open_tar, options=options)
+        return PackedReader(Packed(path, manifest, columns, files, lengths, reopen, stamps, _check_rest, options))
     if os.path.exists(os.path.join(path, INDEX_NAME)):
         raise _incomplete(path)
-    return open_tars(sorted(os.path.join(path, name) for name in os.listdir(path) if is_tar_name(name)))
+    return open_tars(sorted(os.path.join(path, name) for name in os.listdir(path) if is_tar_name(name)), options)
 
 
 def is_tar_name(name: str) -> bool:
@@ -67,7 +68,7 @@ def is_tar_name(name: str) -> bool:
     return name.endswith(".tar") and not name.startswith(".")
 
 
-def open_tars(paths: Sequence[str]) -> Reader:
+def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Reader:
     """Open a list of tars, in this order, as one: ours (whole, or shards of one folder) and foreign ones alike."""
     if not paths:
         raise FormatError("no tar files to read")
@@ -79,12 +80,13 @@ def open_tars(paths: Sequence[str]) -> Reader:
             foreign.append(path)
             continue
         if foreign:
-            parts.append(_open_foreign(tuple(foreign)))
+            parts.append(_open_foreign(tuple(foreign), options))
             foreign = []
-        single = _open_single(path)
-        parts.append(_open_shard(path, folders) if single is None else single)  # an empty reader is false
+        single = _open_single(path, options)
+        # an empty reader is false
+        parts.append(_open_shard(path, folders, options) if single is None else single)
     if foreign:
-        parts.append(_open_foreign(tuple(foreign)))
+        parts.append(_open_foreign(tuple(foreign), options))
     return parts[0] if len(parts) == 1 else ConcatReader(parts)
 
 
@@ -96,7 +98,7 @@ def _is_ours(path: str) -> bool:
     return head[_OWNER] == MARK + b"\0"
 
 
-def _open_single(path: str) -> PackedReader | None:
+def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
     """One tar of ours with its index inside; None where it has none."""
     stamp = stamp_of(os.stat(path))
     length = stamp.length
@@ -111,16 +113,17 @@ def _open_single(path: str) -> PackedReader | None:
     if [f.bytes for f in manifest.files] != [length]:
         raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
     columns = unpack(buffer[start:middle], path)
-    return PackedReader(Packed(path, manifest, columns, [path], [length], open_tar, [stamp], _check_rest))
+    reopen = partial(open_tar, options=options)
+    return PackedReader(Packed(path, manifest, columns, [path], [length], reopen, [stamp], _check_rest, options))
 
 
-def _open_shard(path: str, folders: dict[str, PackedReader]) -> Reader:
+def _open_shard(path: str, folders: dict[str, PackedReader], options: ReadOptions) -> Reader:
     """One shard of a folder of ours: the part of the folder's records that lies in it."""
     folder, name = os.path.split(path)
     if folder not in folders:
         if read_manifest(folder, "tar") is None:
             raise _incomplete(path)
-        folders[folder] = cast("PackedReader", open_tar(folder))
+        folders[folder] = cast("PackedReader", open_tar(folder, options))
     rows = folders[folder].rows_in_file(name)
     if rows is None:
         raise FormatError(
@@ -186,7 +189,7 @@ def _check_rest(packed: Packed, rows: range) -> Iterator[tuple[str, str]]:
                 yield key, f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
 
 
-def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
+def _open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:
     builder = IndexBuilder()
     stamps = [stamp_of(os.stat(path)) for path in paths]
     lengths = [stamp.length for stamp in stamps]
@@ -201,12 +204,12 @@ def _open_foreign(paths: tuple[str, ...]) -> PackedReader:
             builder.add_scanned(key, "", label, list(members), places, [size for _, size in members.values()])
     manifest = Manifest("tar", len(builder), tuple(builder.fields))
     path = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
-    reopen = partial(_reopen_foreign, paths)
-    return PackedReader(Packed(path, manifest, builder.columns(), paths, lengths, reopen, stamps))
+    reopen = partial(_reopen_foreign, paths, options)
+    return PackedReader(Packed(path, manifest, builder.columns(), paths, lengths, reopen, stamps, options=options))
 
 
-def _reopen_foreign(paths: tuple[str, ...], _path: str) -> PackedReader:
-    return _open_foreign(paths)
+def _reopen_foreign(paths: tuple[str, ...], options: ReadOptions, _path: str) -> PackedReader:
+    return _open_foreign(paths, options)
 
 
 def _samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:

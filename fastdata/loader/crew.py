@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.formats.places import Places
+from fastdata.formats.places import COLUMNS, Places
 from fastdata.loader.generators import forsake, kept_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
@@ -37,7 +37,7 @@ class Job:
     Attributes:
         ticket: its number in the epoch.
         epoch: for the random numbers.
-        places: the records, a row (record, file, offset, size) each; replaced where a sample failed and is skipped.
+        places: the records, a row (record, file, offset, size, crc) each; replaced where one failed and is skipped.
         rows: the rows still to be made, None for all.
         failures: what went wrong with those that were tried last.
         samples: what was made, for a loader with `collate_fn`.
@@ -260,7 +260,7 @@ class ThreadCrew(SoloCrew):
 
     def stop(self) -> None:
         self.rest()
-        self._made.put((-1, Job(-1, 0, np.empty((0, 4), np.int64)), None))  # wakes a consumer in another thread
+        self._made.put((-1, Job(-1, 0, np.empty((0, COLUMNS), np.int64)), None))  # wakes a consumer in another thread
         for _ in self._threads:
             self._todo.put(None)
         deadline = time.monotonic() + _GRACE_SECONDS

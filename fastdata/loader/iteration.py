@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from fastdata.errors import FormatError, LoadError, OptionError, WorkerError
 from fastdata.formats import Reader
+from fastdata.formats.base import record_name
+from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.places import places_of
 from fastdata.loader.crew import Crew, Job, too_slow
 from fastdata.loader.layout import Layout
@@ -187,7 +189,10 @@ class Iteration:
         self._again.append(job)
 
     def _places(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        return places_of(self._reader, np.asarray(indices, np.int64))
+        places = places_of(self._reader, np.asarray(indices, np.int64))
+        if not self._settings.verify:
+            places[:, 4] = UNCHECKED
+        return places
 
     def _told(self, failure: Failure) -> tuple[str, str]:
         """The key and the reason of a failure."""
@@ -201,9 +206,9 @@ class Iteration:
 
     def _error(self, failure: Failure) -> Exception:
         """The error to raise for a sample that could not be made."""
-        key, reason = self._told(failure)
+        name, reason = record_name(self._reader, failure.index), self._told(failure)[1]
         stack = f"\n\nThe stack where it was made:\n{failure.stack}" if failure.stack else ""
-        return failure.kind(f"record {key!r}: {reason}{stack}")
+        return failure.kind(f"{reason if reason.startswith(name) else f'{name}: {reason}'}{stack}")
 
     def _batch(self, job: Job) -> Any:
         settings = self._settings

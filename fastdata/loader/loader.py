@@ -10,14 +10,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastdata.cache import CachedReader
 from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
+from fastdata.datasets.source import in_memory, open_source
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
-from fastdata.formats import open as open_reader
+from fastdata.formats.base import allowed_pixels
 from fastdata.formats.places import source_of
 from fastdata.loader.crews import Crews
 from fastdata.loader.iteration import Iteration
@@ -63,6 +63,12 @@ class DataLoader:
         world_size: the number of ranks; given with `rank` or not at all.
         cache: "ram" keeps the encoded data in memory, one copy for all workers.
         exact: never decode at a reduced DCT scale (which is done where a crop is at least twice its target).
+        verify: compare the checksum (CRC-32) of every image that is read with the one in the index; with `cache`, once,
+            while it is filled. False leaves it out.
+        max_pixels: larger images are refused before they take memory; None: as `data` was opened, else 178,956,970. A
+            data set may lower this limit, never raise it.
+        image_field: which field holds the image, in data that others wrote and whose names do not tell.
+        label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
         on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
             epoch, position), and listed in `skipped`.
         collate_fn: makes a batch of a list of samples, in this process. For samples of unequal shapes; slower, since
@@ -100,6 +106,10 @@ class DataLoader:
         world_size: int | None = None,
         cache: Literal["ram"] | None = None,
         exact: bool = False,
+        verify: bool = True,
+        max_pixels: int | None = None,
+        image_field: str | None = None,
+        label_field: str | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
@@ -108,7 +118,10 @@ class DataLoader:
         timeout: float = 0,
         multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
     ) -> None:
-        self.reader, transform, exact, self._label_of = _source(data, transform, flag("exact", exact))
+        given = _given(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
+        self._label_of = given.label_of
+        verify = flag("verify", verify) and given.verify
+        self.reader = in_memory(given.reader, cache, verify=verify)
         self._checked = checked(
             len(self.reader),
             {
@@ -116,7 +129,7 @@ class DataLoader:
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
                 "pin_memory": flag("pin_memory", pin_memory) and _can_pin(), "prefetch_factor": prefetch_factor,
-                "persistent_workers": persistent_workers, "timeout": timeout,
+                "persistent_workers": persistent_workers, "verify": verify, "timeout": timeout,
                 "multiprocessing_context": multiprocessing_context,
             },
         )  # fmt: skip
@@ -124,11 +137,10 @@ class DataLoader:
         check_fields(self._checked.fields, self.reader)
         if sampler is None:
             split_of(self._checked, self._samples)
-        if cache is not None:
-            self.reader = _cached(self.reader, cache)
+        rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._recipe = Recipe(
-            source_of(self.reader), Rules.of(self.reader.manifest.options), Pipeline(transform), self._checked.seed,
-            exact, on_error == "skip",
+            source_of(self.reader), rules, Pipeline(given.transform_or(transform)), self._checked.seed,
+            flag("exact", exact) or given.exact, on_error == "skip",
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
         self._crews = Crews(self._recipe, self._checked, most)
@@ -248,18 +260,34 @@ class DataLoader:
         return f"<DataLoader of {self.reader!r}: {parts}>"
 
 
-def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, Callable[[int], Any] | None]:
-    """Reader, transform, exactness and target_transform of what a loader is given."""
-    if isinstance(data, ImageDataset) and _makes_its_samples(data):
-        if transform is not None and data.transform is not None:
+class _Given(NamedTuple):
+    """What a loader is given to read. An ImageDataset brings some of the loader's arguments with it."""
+
+    reader: Reader
+    transform: Any = None
+    label_of: Callable[[int], Any] | None = None
+    exact: bool = False
+    verify: bool = True
+    max_pixels: int | None = None
+
+    def transform_or(self, other: Any) -> Any:
+        """The one transform that there is."""
+        if self.transform is not None and other is not None:
             raise OptionError("the ImageDataset has a transform and another one is given: leave one of the two out")
+        return other if self.transform is None else self.transform
+
+
+def _given(data: Any, *, image_field: str | None, label_field: str | None, max_pixels: int | None) -> _Given:
+    if isinstance(data, ImageDataset) and _makes_its_samples(data):
         if data.transforms is not None:
             raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
-        return data.reader, transform or data.transform, exact or getattr(data, "exact", False), data.target_transform
-    if isinstance(data, Reader):
-        return data, transform, exact, None
-    if isinstance(data, (str, os.PathLike)) or (isinstance(data, Sequence) and all(isinstance(p, str) for p in data)):
-        return open_reader(data), transform, exact, None
+        reader = open_source(data.reader, image_field=image_field, label_field=label_field)
+        limit = data.max_pixels if max_pixels is None else max_pixels
+        return _Given(reader, data.transform, data.target_transform, data.exact, data.verify, limit)
+    paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
+    if isinstance(data, (str, os.PathLike, Reader)) or paths:
+        reader = open_source(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
+        return _Given(reader, max_pixels=max_pixels)
     raise TypeError(
         f"fastdata.DataLoader reads a path, a fastdata Reader or an ImageDataset, not {type(data).__name__}; "
         "for any other data set use torch.utils.data.DataLoader with worker_init_fn=fastdata.seed_worker"
@@ -269,12 +297,6 @@ def _source(data: Any, transform: Any, exact: bool) -> tuple[Reader, Any, bool, 
 def _makes_its_samples(data: ImageDataset) -> bool:
     """Not a class of the user's own that makes them in another way, which the workers here would pass by."""
     return all(getattr(type(data), name) is getattr(ImageDataset, name) for name in ("__getitem__", "__len__"))
-
-
-def _cached(reader: Reader, cache: str) -> Reader:
-    if cache != "ram":
-        raise OptionError(f'cache must be "ram" or None, not {cache!r}')
-    return CachedReader(reader)
 
 
 def _can_pin() -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
 from fastdata.errors import FastdataError, FormatError, LoadError
+from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import NOWHERE, Places, Source
 from fastdata.loader.generators import own_generators, seed_generators
@@ -81,7 +82,7 @@ class Recipe:
 
 
 class Maker:
-    """Makes samples by a recipe. Records are given by rows (record, file, offset, size), as `places_of` has them.
+    """Makes samples by a recipe. Records are given by rows (record, file, offset, size, crc), as `places_of` has them.
 
     Args:
         recipe: the recipe.
@@ -169,10 +170,13 @@ class Maker:
 
     def _data(self, place: Place) -> bytes | memoryview:
         """The encoded picture, right until the next one is read."""
-        _, file, offset, size = place
+        _, file, offset, size, crc = place
         if file == NOWHERE:
             raise FormatError
-        return self._recipe.source.read(file, offset, size, self._scratch)
+        data = self._recipe.source.read(file, offset, size, self._scratch)
+        if crc != UNCHECKED:
+            check(data, crc)
+        return data
 
     def _each(self, wanted: list[Wanted], make: Callable[[int, Place, int], Any]) -> list[Failure]:
         failures: list[Failure] = []

@@ -17,6 +17,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.formats.places import COLUMNS
 from fastdata.sharedmem import SharedBlock
 
 # Slots begin at page boundaries, behind one page of the crew's own.
@@ -25,12 +26,12 @@ PAGE = 4096
 KEPT = 8
 # Pixels begin at cache lines.
 _LINE = 64
-# For each sample: record, file, offset, size, row in the batch.
-_WORDS = 5
+# For each sample: record, file, offset, size, checksum, row in the batch.
+_WORDS = COLUMNS + 1
 
 
 def slot_words(block: SharedBlock, place: int, batch_size: int) -> tuple[NDArray[np.int64], int]:
-    """The words at the head of a slot, five for each sample: its place and its row; and the bytes that they take."""
+    """The words at the head of a slot, six for each sample: its place and its row; and the bytes that they take."""
     words = np.frombuffer(block.buffer, np.int64, _WORDS * batch_size, place).reshape(batch_size, _WORDS)
     return words, -(-words.nbytes // _LINE) * _LINE
 
@@ -73,9 +74,9 @@ class Ring:
     def order(self, slot: int, places: NDArray[np.int64], rows: list[int] | None) -> None:
         """Write down what is to be made in a slot."""
         words = slot_words(self._block, self.place(slot), self._batch_size)[0]
-        words[: len(places), :4] = places
+        words[: len(places), :COLUMNS] = places
         if rows is not None:
-            words[: len(rows), 4] = rows
+            words[: len(rows), COLUMNS] = rows
 
     def give_back(self, slot: int) -> None:
         """Make a slot free that was not lent."""

@@ -44,6 +44,7 @@ class Settings:
     pin_memory: bool
     prefetch_factor: int
     persistent_workers: bool
+    verify: bool
     timeout: float
     context: Any
 
@@ -62,7 +63,7 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
         given[name] = integer(name, given[name], least)
-    for name in ("shuffle", "drop_last", "persistent_workers"):
+    for name in ("shuffle", "drop_last", "persistent_workers", "verify"):
         given[name] = flag(name, given[name])
     workers = given["num_workers"]
     given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)

@@ -79,7 +79,7 @@ def _work(pipe: Connection, reader: fastdata.Reader, share: range, pipeline: Pip
 def _plans(reader: fastdata.Reader, share: NDArray[np.int64], pipeline: Pipeline, epoch: int) -> Work:
     work = Work()
     rows, places = pipeline.numbers(1, epoch, share).tolist(), places_of(reader, share).tolist()
-    for (index, *place), row in zip(places, rows, strict=True):
+    for (index, *place, _), row in zip(places, rows, strict=True):
         found = load(reader.image(index)[1])
         if found is None:
             raise SystemExit(f"{reader.path}: the JPEG of record {index} has no crop index")

@@ -1,0 +1,53 @@
+"""Source: what data sets and loaders are given to read, as a reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fastdata.cache import CachedReader
+from fastdata.codec.info import MAX_PIXELS
+from fastdata.errors import OptionError
+from fastdata.formats import Reader
+from fastdata.formats import open as open_reader
+from fastdata.formats.base import ReadOptions
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Reader
+
+
+def open_source(
+    source: Source,
+    *,
+    image_field: str | None = None,
+    label_field: str | None = None,
+    max_pixels: int | None = None,
+    verify: bool = True,
+) -> Reader:
+    """The reader itself, or the reader of a path; it gives data unchecked, for whoever decodes them checks them.
+
+    Raises:
+        OptionError: an option that cannot be used, or names of fields for a reader, which was opened with its own.
+        FormatError: the path is no data set.
+    """
+    limit = MAX_PIXELS if max_pixels is None else max_pixels
+    ReadOptions(image_field, label_field, limit, verify)  # refuses what cannot be, also for a reader
+    if not isinstance(source, Reader):
+        return open_reader(source, image_field=image_field, label_field=label_field, max_pixels=limit)
+    for name, value in (("image_field", image_field), ("label_field", label_field)):
+        if value is not None:
+            raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
+    return source
+
+
+def in_memory(reader: Reader, cache: str | None, *, verify: bool) -> Reader:
+    """The reader, or its records in memory where `cache` asks for it.
+
+    Raises:
+        OptionError: `cache` is neither "ram" nor None.
+        CacheError: they would not fit.
+    """
+    if cache is None:
+        return reader
+    if cache != "ram":
+        raise OptionError(f'cache must be "ram" or None, not {cache!r}')
+    return CachedReader(reader, verify=verify)

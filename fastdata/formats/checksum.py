@@ -1,0 +1,40 @@
+"""CRC-32 of what is read, compared with the one that the index holds."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastdata.errors import FormatError
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data
+
+
+def _fastest() -> Callable[[Data], int]:
+    try:
+        from isal import isal_zlib  # a quarter of zlib's time: 1.0 instead of 4.5 us for 30 kB
+    except ImportError:
+        return zlib.crc32
+    return isal_zlib.crc32
+
+
+crc32 = _fastest()
+"""The CRC-32 of some bytes, as `zlib.crc32` computes it."""
+
+# What stands in the place of a checksum where none is known, or none is to be compared.
+UNCHECKED = -1
+
+
+def check(data: Data, wanted: int) -> None:
+    """Compare the CRC-32 of a field with the one that was written down.
+
+    Raises:
+        FormatError: they differ.
+    """
+    if wanted != UNCHECKED and (found := crc32(data)) != wanted:
+        raise FormatError(
+            f"the data have changed since they were written (CRC-32 {found:08x}, written as {wanted:08x}): "
+            "copy the data set again from a whole one, or convert the data again"
+        )
