@@ -11,6 +11,8 @@ FastdataError
 ├── ConvertError             (RuntimeError)       nothing could be written
 │   └── OutputExistsError    (FileExistsError)    the destination is there already
 ├── CacheError               (MemoryError)        a cache that would not fit
+├── ResourceError            (OSError)            the machine failed or ran out of something; the data may be whole
+│   └── OutOfMemoryError     (MemoryError)        of memory
 └── LoadError                (RuntimeError)       a batch that could not be made
     └── WorkerError                               a worker of a loader died, or took too long
 
@@ -18,6 +20,27 @@ Each leaf is also the builtin that one would expect, so `except ValueError` work
 """
 
 from __future__ import annotations
+
+import errno
+import os
+
+# What system calls say when the machine, the disk or the network fails, and not the file: the same call may succeed
+# later, or on another machine. EIO is among them, since nothing is known then of the bytes that should have come.
+_OF_THE_MACHINE = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EAGAIN", "EBUSY", "ECONNABORTED", "ECONNRESET", "EDQUOT", "EHOSTDOWN", "EHOSTUNREACH", "EINTR", "EIO",
+        "EMFILE", "ENETDOWN", "ENETUNREACH", "ENFILE", "ENOBUFS", "ENODEV", "ENOLCK", "ENOMEM", "ENOSPC", "ENOTCONN",
+        "EREMOTEIO", "ESHUTDOWN", "ESTALE", "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
+# Libraries tell of it by their words alone: torch's allocator, libjpeg, OpenCV; lmdb, HDF5, the import of a module.
+_OF_MEMORY = ("can't allocate memory", "Insufficient memory", os.strerror(errno.ENOMEM))
+_OF_FILES = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+# Errors that were raised from one another, as far as they are followed; chains may be circles.
+_LONGEST_CHAIN = 8
+_OF_THREADS = "can't start new thread"
 
 
 class FastdataError(Exception):
@@ -64,9 +87,80 @@ class CacheError(FastdataError, MemoryError):
     """A cache that would not fit into what is free."""
 
 
+class ResourceError(FastdataError, OSError):
+    """The machine failed, or ran out of something (descriptors, disk, threads): it says nothing of the data."""
+
+
+class OutOfMemoryError(ResourceError, MemoryError):
+    """The machine ran out of memory: it says nothing of the data."""
+
+
 class LoadError(FastdataError, RuntimeError):
     """A batch that could not be made; the message names the record and carries the worker's stack."""
 
 
 class WorkerError(LoadError):
     """A worker of a loader died, or took longer than `timeout`."""
+
+
+def resource_error(error: BaseException) -> type[ResourceError] | None:
+    """What to call an error that tells of the machine, whoever raised it; None for one that may tell of the data.
+
+    Such an error must end a run: a sample that could not be read for want of descriptors or memory is not damaged.
+    """
+    origin = _of_the_machine(error)
+    if origin is None:
+        return None
+    if isinstance(origin, ResourceError):
+        return type(origin)
+    return OutOfMemoryError if _of_memory(origin) else ResourceError
+
+
+def resource_words(error: BaseException) -> str:
+    """The reason that an error of the machine gives, and what to do about it."""
+    origin = _of_the_machine(error)
+    if origin is None or isinstance(origin, ResourceError):  # in these words already
+        return str(origin or error)
+    if _of_memory(origin):
+        return "out of memory, which says nothing of the data; fewer workers or smaller batches need less"
+    words = (origin.strerror if isinstance(origin, OSError) else None) or str(origin)
+    name = getattr(origin, "filename", None)
+    if any(each in words for each in _OF_FILES):
+        cure = "raise the limit (`ulimit -n`), or open fewer data sets at a time"
+    elif words == _OF_THREADS:
+        cure = "use fewer workers, or raise the limit of processes (`ulimit -u`)"
+    else:
+        cure = "see to the disk or the network, then try again"
+    return f"{words}{'' if name is None else f': {name!r}'}; this says nothing of the data: {cure}"
+
+
+def as_resource_error(error: BaseException, where: str) -> ResourceError | None:
+    """An error of the machine as one of ours, `where` it came in front; None where it is none."""
+    if isinstance(error, ResourceError):
+        return error
+    kind = resource_error(error)
+    return None if kind is None else kind(f"{where}: {resource_words(error)}")
+
+
+def _of_the_machine(error: BaseException | None) -> BaseException | None:
+    """The error, or the one that it was raised from, that tells of the machine."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None or isinstance(error, ResourceError):
+            return error
+        if isinstance(error, OSError) and error.errno is not None:
+            if error.errno in _OF_THE_MACHINE:
+                return error
+        elif not isinstance(error, FastdataError):
+            words = str(error)
+            if _of_memory(error) or words == _OF_THREADS or any(each in words for each in _OF_FILES):
+                return error
+        error = error.__cause__
+    return None
+
+
+def _of_memory(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno == errno.ENOMEM
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's is a RuntimeError
+        return True
+    return any(each in str(error) for each in _OF_MEMORY)

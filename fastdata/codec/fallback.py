@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastdata.codec import quiet
 from fastdata.codec.blend import blend, by_bands, eight_bits, three
 from fastdata.codec.info import Data, ImageInfo
-from fastdata.errors import DecodeError, UnsupportedError
+from fastdata.errors import DecodeError, UnsupportedError, resource_error
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -54,6 +54,8 @@ def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool
     except DecodeError:
         raise
     except Exception as error:
+        if resource_error(error) is not None:  # of memory; or of descriptors, since plugins are loaded here
+            raise
         # Pillow's plugins raise whatever their parsing runs into (OSError, SyntaxError, struct.error, KeyError, ...).
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DecodeError(f"the {info.format.upper()} cannot be decoded: {reason}") from error

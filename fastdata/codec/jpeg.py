@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.opencv import COLOR, imdecode
+from fastdata.errors import resource_error
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
@@ -51,8 +52,9 @@ def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None 
     if fast is not None and (scale == 1 or max(size) >= _SURE):
         try:
             return fast(data, scale, size, scratch)
-        except ValueError:  # damaged, or CMYK: OpenCV repairs the first and reads the second
-            pass
+        except ValueError as error:  # damaged, or CMYK: OpenCV repairs the first and reads the second
+            if resource_error(error) is not None:
+                raise MemoryError(str(error)) from error
     return imdecode(data, FLAGS[scale])
 
 

@@ -17,9 +17,15 @@ COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 
 def imdecode(data: Data, flags: int) -> NDArray[Any] | None:
-    """What OpenCV makes of the data, None where it refuses, raises or runs out of memory."""
+    """What OpenCV makes of the data, None where it refuses or raises.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
     try:
         with silence:
             return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error:
+    except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise MemoryError("OpenCV ran out of memory") from error
         return None

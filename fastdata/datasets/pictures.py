@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import DecodeError
+from fastdata.errors import DecodeError, as_resource_error
 from fastdata.formats.base import Reader, allowed_pixels, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import image_of
@@ -48,6 +48,7 @@ class Pictures:
 
         Raises:
             DecodeError: naming the data set and the key.
+            ResourceError: likewise; memory ran out.
         """
         if self._process != os.getpid():
             self._settle()
@@ -57,10 +58,28 @@ class Pictures:
         except DecodeError as error:
             name = record_name(self._reader, index)
             raise type(error)(f"{name}: {error}; `fastdata verify` names all that are damaged") from error
+        except Exception as error:
+            self._check_machine(index, error)
+            raise
 
     def encoded(self, index: int) -> bytes | memoryview:
-        """The bytes of record `index`'s picture, right until this thread asks for the next."""
-        return image_of(self._reader, index, self._scratch, verify=self._verify)
+        """The bytes of record `index`'s picture, right until this thread asks for the next.
+
+        Raises:
+            FormatError: it cannot be read, or has changed.
+            ResourceError: the machine ran out of descriptors or memory, or its disk failed.
+        """
+        try:
+            return image_of(self._reader, index, self._scratch, verify=self._verify)
+        except Exception as error:
+            self._check_machine(index, error)
+            raise
+
+    def _check_machine(self, index: int, error: Exception) -> None:
+        """An error that tells of the machine instead of the picture is raised as one of ours."""
+        failed = as_resource_error(error, record_name(self._reader, index))
+        if failed is not None:
+            raise failed from error
 
     def _settle(self) -> None:
         """What a DataLoader worker needs once.

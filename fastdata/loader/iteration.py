@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import FormatError, LoadError, OptionError, WorkerError
+from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, as_resource_error
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
 from fastdata.formats.checksum import UNCHECKED
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Replacements that are tried for one sample. With half of a data set damaged, 32 in a row are one in 4 billion.
 _ATTEMPTS = 32
+# Failures that no other sample mends: wrong options, and a machine that has run out of something.
+_NO_DAMAGE = (OptionError, ResourceError)
 
 
 class Iteration:
@@ -141,8 +143,8 @@ class Iteration:
         return job
 
     def _take(self, job: Job) -> None:
-        """A job that came back: done, or with samples to be replaced. Wrong options are no damaged samples."""
-        wrong = [failure for failure in job.failures if issubclass(failure.kind, OptionError)]
+        """A job that came back: done, or with samples to be replaced."""
+        wrong = [failure for failure in job.failures if issubclass(failure.kind, _NO_DAMAGE)]
         if not job.failures or wrong or self._settings.on_error == "raise":
             job.failures = wrong or job.failures
             self._done[job.ticket] = job
@@ -158,7 +160,7 @@ class Iteration:
                 self._layout, self._settled = found, True
                 return
             given_up = attempt == _ATTEMPTS or self._settings.on_error == "raise"
-            if given_up or issubclass(found.kind, OptionError):
+            if given_up or issubclass(found.kind, _NO_DAMAGE):
                 raise self._error(found)
 
     def _top_up(self) -> None:
@@ -243,7 +245,17 @@ class Iteration:
             return labels if self._label_of is None else [self._label_of(label) for label in labels.tolist()]
         if name == "key":
             return [self._reader.keys[index] for index in job.indices.tolist()]
-        return [self._reader[index].fields.get(name) for index in job.indices.tolist()]
+        return [self._field(name, index) for index in job.indices.tolist()]
+
+    def _field(self, name: str, index: int) -> Any:
+        """A field that is no picture, of one record."""
+        try:
+            return self._reader[index].fields.get(name)
+        except Exception as error:
+            failed = as_resource_error(error, f"{self._reader.path}: record {self._reader.keys[index]!r}")
+            if failed is None:
+                raise
+            raise failed from error
 
 
 def _closed() -> LoadError:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import FastdataError, FormatError, LoadError
+from fastdata.errors import FastdataError, FormatError, LoadError, ResourceError, resource_error, resource_words
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import NOWHERE, Places, Source
@@ -185,8 +185,8 @@ class Maker:
                 make(at, place, row)
             except Exception as error:
                 failures.append(_failure(row, place[0], error, "" if failures else traceback.format_exc()))
-                if not self._recipe.skip:  # the batch will not be handed out
-                    break
+                if not self._recipe.skip or issubclass(failures[-1].kind, ResourceError):
+                    break  # the batch will not be handed out
         return failures
 
 
@@ -195,6 +195,9 @@ def _listed(places: Places, rows: Sequence[int]) -> list[Wanted]:
 
 
 def _failure(row: int, index: int, error: Exception, stack: str) -> Failure:
+    machine = resource_error(error)
+    if machine is not None:  # no damage, so that it is not skipped
+        return Failure(row, index, resource_words(error)[:_LONGEST_REASON], stack, machine)
     ours = type(error).__module__ == FastdataError.__module__  # those of others may take anything
     reason = str(error) if ours else f"{type(error).__name__}: {error}"
     return Failure(row, index, reason[:_LONGEST_REASON], stack, type(error) if ours else LoadError)

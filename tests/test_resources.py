@@ -1,0 +1,190 @@
+"""Resources that run out are no damage: never a bad sample, in no mode of the loader, data set, stream or command."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import fastdata
+from fastdata.codec.decode import decode
+from fastdata.codec.encode import encode
+from fastdata.errors import (
+    CacheError,
+    DecodeError,
+    FormatError,
+    OutOfMemoryError,
+    ResourceError,
+    as_resource_error,
+    resource_error,
+    resource_words,
+)
+from tests import images
+from tests.loader_targets import RunsOut
+
+
+def raised(error: Exception, cause: Exception) -> Exception:
+    try:
+        raise error from cause
+    except Exception as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", "a.tar"), ResourceError),
+        (OSError(errno.ENFILE, "Too many open files in system"), ResourceError),
+        (OSError(errno.EIO, "Input/output error"), ResourceError),
+        (OSError(errno.ESTALE, "Stale file handle"), ResourceError),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), OutOfMemoryError),
+        (OSError("unable to open file: errno = 24, error message = 'Too many open files'"), ResourceError),
+        (ImportError("libx.so: cannot open shared object file: Too many open files"), ResourceError),
+        (MemoryError(), OutOfMemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), OutOfMemoryError),
+        (RuntimeError("can't start new thread"), ResourceError),
+        (raised(FormatError("it cannot be read"), OSError(errno.EMFILE, "Too many open files")), ResourceError),
+        (raised(DecodeError("no picture"), MemoryError()), OutOfMemoryError),
+        (ResourceError("known"), ResourceError),
+        (OSError(errno.ENOENT, "No such file or directory"), None),
+        (OSError(errno.EACCES, "Permission denied"), None),
+        (OSError("image file is truncated"), None),
+        (DecodeError("the data end early"), None),
+        (CacheError("it would not fit"), None),
+        (ValueError("oh"), None),
+    ],
+)
+def test_errors_of_the_machine_are_told_apart(error: Exception, kind: type[Exception] | None) -> None:
+    assert resource_error(error) is kind
+    made = as_resource_error(error, "set: record 'k'")
+    assert type(made) is (kind or type(None))
+    if kind is not None and not isinstance(error, ResourceError):
+        assert str(made).startswith("set: record 'k': ")
+        assert "says nothing of the data" in resource_words(error)
+
+
+def test_a_circle_of_causes_ends() -> None:
+    error = ValueError("oh")
+    error.__cause__ = error
+    assert resource_error(error) is None
+
+
+COUNT = 24
+WORKERS = [
+    {"num_workers": 0},
+    {"num_workers": 2, "multiprocessing_context": "fork"},
+    {"num_workers": 2, "worker_mode": "thread"},
+]
+IDS = ["none", "processes", "threads"]
+
+
+def no_files() -> OSError:
+    """Made anew each time: an error keeps what it has passed through."""
+    return OSError(errno.EMFILE, "Too many open files", "shard.tar")
+
+
+@pytest.fixture(params=["d.lmdb", "d.h5", "d.tar"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    place = tmp_path / request.param
+    with fastdata.create(place) as writer:
+        for i in range(COUNT):
+            blob = encode(np.full((16, 16, 3), i, np.uint8), "png")
+            writer.write(fastdata.Record(f"r/{i}", {"png": blob, "cls": b"%d" % i, "txt": b"words"}))
+    return str(place)
+
+
+def disk_fails() -> OSError:
+    return OSError(errno.EIO, "Input/output error")
+
+
+def raising(make: Callable[[], Exception]) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> Any:
+        raise make()
+
+    return fail
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every read of a data file fail from now on, also in workers that are forked."""
+    monkeypatch.setattr(os, "preadv", raising(no_files))
+    monkeypatch.setattr(os, "pread", raising(no_files))
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+@pytest.mark.parametrize(
+    ("red", "how"),
+    [(13, no_files), (0, MemoryError), (13, disk_fails)],  # the first one tells the layout
+)
+def test_what_runs_out_in_a_transform_is_not_skipped(
+    tmp_path: Path, workers: dict[str, Any], red: int, how: Callable[[], Exception]
+) -> None:
+    with fastdata.create(tmp_path / "d.lmdb") as writer:
+        for i in range(COUNT):
+            writer.write(fastdata.Record(f"r/{i}", {"png": encode(np.full((16, 16, 3), i, np.uint8), "png")}))
+    options = {"batch_size": 4, "transform": RunsOut(red, how), "on_error": "skip", **workers}
+    with fastdata.DataLoader(str(tmp_path / "d.lmdb"), **options) as batches:
+        iterator = iter(batches)
+        for _ in range(red // 4):  # it comes in its place
+            next(iterator)
+        with pytest.raises(fastdata.ResourceError, match=f"'r/{red}'.*says nothing of the data") as caught:
+            next(iterator)
+        assert isinstance(caught.value, fastdata.OutOfMemoryError) == (how is MemoryError)
+        assert batches.skipped == []
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=IDS)
+def test_what_runs_out_while_reading_is_not_skipped(
+    path: str, monkeypatch: pytest.MonkeyPatch, workers: dict[str, Any]
+) -> None:
+    with fastdata.DataLoader(path, 4, transform=fastdata.CenterCrop(8), on_error="skip", **workers) as batches:
+        breaks(monkeypatch)
+        with pytest.raises(fastdata.ResourceError, match=r"'r/0'.*Too many open files.*ulimit -n"):
+            list(batches)
+        assert batches.skipped == []
+
+
+def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fastdata.DataLoader(path, 4, fields=("index", "txt"), num_workers=0) as batches:
+        monkeypatch.setattr(type(batches.reader), "__getitem__", raising(no_files))
+        with pytest.raises(fastdata.ResourceError, match=r"'r/0'.*Too many open files"):
+            next(iter(batches))
+
+
+@pytest.mark.parametrize("make", [fastdata.ImageDataset, fastdata.ImageStream])
+def test_data_sets_name_it_as_no_damage(path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
+    data = make(path)
+    breaks(monkeypatch)
+    with pytest.raises(fastdata.ResourceError, match=r"record 'r/0': Too many open files"):
+        next(iter(data))
+
+
+@pytest.mark.parametrize("make", [fastdata.ImageDataset, fastdata.ImageStream])
+def test_decoders_that_run_out_of_memory_find_no_damage(
+    path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]
+) -> None:
+    data = make(path)
+    monkeypatch.setattr(cv2, "imdecode", raising(MemoryError))
+    with pytest.raises(fastdata.OutOfMemoryError, match=r"record 'r/0': out of memory"):
+        next(iter(data))
+
+
+def opencv_lacks_memory() -> Exception:
+    error = cv2.error("Failed to allocate 8 bytes")
+    error.code = cv2.Error.StsNoMem
+    return error
+
+
+def test_every_decoder_tells_memory_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = {"Pillow": images.saved(images.photo(8, 8), "GIF"), "OpenCV": images.png(images.photo(8, 8))}
+    monkeypatch.setattr("PIL.Image.open", raising(MemoryError))
+    with pytest.raises(MemoryError):
+        decode(blobs["Pillow"])
+    monkeypatch.setattr(cv2, "imdecode", raising(opencv_lacks_memory))
+    with pytest.raises(MemoryError):
+        decode(blobs["OpenCV"])
