@@ -252,7 +252,7 @@ class Iteration:
         try:
             return self._reader[index].fields.get(name)
         except Exception as error:
-            failed = as_resource_error(error, f"{self._reader.path}: record {self._reader.keys[index]!r}")
+            failed = as_resource_error(error, record_name(self._reader, index))
             if failed is None:
                 raise
             raise failed from error
