@@ -129,7 +129,8 @@ class _Conversion:
             self._convert()
         except BaseException as error:
             report.kept = report.bytes_in = report.bytes_out = 0
-            report.error = str(error) if isinstance(error, Exception) else f"ended by {type(error).__name__}"
+            ended = f"ended by {type(error).__name__} {error}".rstrip()
+            report.error = str(error) if isinstance(error, Exception) else ended
             report.seconds = time.monotonic() - begin
             if place is not None:
                 with contextlib.suppress(OSError):  # the error that is under way matters more

@@ -5,18 +5,17 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back, where Python handles them, until the block is left; then they come.
+    """Hold signals back, where Python handles them, until the block is left; then they come, each once.
 
-    Only the main thread runs handlers, so others are never interrupted.
+    Any handler may raise: a program's own for SIGUSR1 as well as Python's for SIGINT. Only the main thread runs
+    handlers, so others are never interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -28,7 +27,7 @@ def uninterrupted() -> Iterator[None]:
         came.append(number)
 
     try:
-        for number in _SIGNALS:
+        for number in signal.valid_signals():
             handler = signal.getsignal(number)
             if callable(handler):
                 before[number] = handler
@@ -37,5 +36,6 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for held, handler in before.items():
             signal.signal(held, handler)
-        if came:
-            signal.raise_signal(came[0])
+        with ExitStack() as all_of_them:  # also the later ones, where an earlier one raises
+            for number in reversed(dict.fromkeys(came)):
+                all_of_them.callback(signal.raise_signal, number)

@@ -7,9 +7,11 @@ only where there is a terminal to draw on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -133,8 +135,9 @@ class _Bar(Progress):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._bar.start()
-        self._bar.refresh()
+        with self._watched():
+            self._bar.start()
+            self._bar.refresh()
         return self
 
     def advance(self, count: int = 1) -> None:
@@ -142,13 +145,23 @@ class _Bar(Progress):
         now = time.monotonic()
         if now >= self._due:
             self._due = now + _REDRAW_SECONDS
-            self._bar.update(self._task, completed=self.done, refresh=True)
+            with self._watched():
+                self._bar.update(self._task, completed=self.done, refresh=True)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A terminal that was closed must not end the work."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._due = float("inf")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.update(self._task, completed=self.done)
-        self._bar.stop()  # draws a last time and gives the cursor back
+        with self._watched():
+            self._bar.update(self._task, completed=self.done)
+            self._bar.stop()  # draws a last time and gives the cursor back
 
 
 def _clock(seconds: float) -> str:

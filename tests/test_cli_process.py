@@ -49,6 +49,10 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> 
         (signal.SIGINT, True, 130, "interrupted"),  # Ctrl-C: the whole process group gets it
         (signal.SIGINT, False, 130, "interrupted"),
         (signal.SIGTERM, False, 143, "terminated"),
+        (signal.SIGHUP, False, 129, "ended by SIGHUP"),  # the terminal was closed, the connection lost
+        (signal.SIGQUIT, False, 131, "ended by SIGQUIT"),
+        (signal.SIGUSR1, False, 138, "ended by SIGUSR1"),  # a scheduler's first warning
+        (signal.SIGXCPU, False, 152, "ended by SIGXCPU"),
     ],
 )
 def test_signals_end_a_conversion_cleanly(
@@ -64,6 +68,34 @@ def test_signals_end_a_conversion_cleanly(
     lines = [line for line in err.splitlines() if not line.startswith("convert: ")]  # progress in plain lines
     assert lines == [word]
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_a_hang_up_that_comes_twice_ends_it_once(many: Path, tmp_path: Path) -> None:
+    """The terminal sends one, and its shell another."""
+    with _start("convert", many, tmp_path / "out.h5", "--quiet", "--workers", "2") as process:
+        _wait_for(lambda: bool(os.listdir(tmp_path)), process)
+        for _ in range(3):
+            process.send_signal(signal.SIGHUP)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (129, "", "ended by SIGHUP\n")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_a_signal_that_the_parent_ignores_stays_ignored(photo_folder: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from fastdata import cli\n"
+        "def run(argv):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    return 0\n"
+        "cli._run = run\n"
+        "sys.exit(cli.main([]))\n"
+    )
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")

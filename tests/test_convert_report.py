@@ -145,3 +145,25 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
         os.close(theirs)
     assert "convert" in shown
     assert "50 of 50" in shown
+
+
+def test_a_terminal_that_was_closed_ends_no_work() -> None:
+    pty = pytest.importorskip("pty")
+    code = (
+        "import sys\nfrom fastdata.progress import progress\n"
+        "with progress(3, 'convert') as bar:\n"
+        "    sys.__stdout__.write('begun\\n')\n    sys.__stdout__.flush()\n    sys.stdin.readline()\n"
+        "    bar._due = 0.0\n    bar.advance(3)\n"
+        "sys.stdout.write(str(bar.done))\n"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True,
+        env={**os.environ, "TERM": "xterm"}, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stdout.readline() == "begun\n"
+        os.close(theirs)
+        os.close(ours)
+        out, _ = process.communicate("go on\n", timeout=60)
+    assert out == "3"

@@ -9,6 +9,8 @@ import pytest
 
 from fastdata.converters.uninterrupted import uninterrupted
 
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals are POSIX's")
+
 
 def test_a_signal_comes_when_the_block_is_left() -> None:
     before, steps = signal.getsignal(signal.SIGINT), []
@@ -28,6 +30,25 @@ def test_an_error_in_the_block_leaves_the_handlers_as_they_were() -> None:
 def test_blocks_may_lie_in_one_another() -> None:
     with pytest.raises(KeyboardInterrupt), uninterrupted(), uninterrupted():
         signal.raise_signal(signal.SIGINT)
+
+
+def test_every_signal_that_python_handles_is_held_back_and_comes() -> None:
+    came: list[int] = []
+
+    def handler(number: int, _frame: object) -> None:
+        came.append(number)
+        raise SystemExit(number)
+
+    numbers = [signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM]
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        with pytest.raises(SystemExit), uninterrupted():
+            early = [(signal.raise_signal(number), list(came)) for number in [*numbers, signal.SIGUSR1]]
+        assert early == [(None, [])] * 4
+        assert came == numbers
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def test_other_threads_go_through() -> None:

@@ -1,7 +1,7 @@
 """The command `fastdata`: arguments flow in, an exit code flows out.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected, 130 interrupted, 143 terminated.
-Expected errors are one line on stderr, never a traceback; a traceback is a fault of ours.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected; 128 and its number for a signal: 130
+interrupted, 143 terminated. Expected errors are one line on stderr, never a traceback; a traceback is a fault of ours.
 
 This module imports next to nothing, so that the signal handlers stand before anything slow is imported.
 """
@@ -17,11 +17,26 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 DONE, FAILED, USAGE, REJECTED = 0, 1, 2, 3
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # the shell's own numbers: 130, 143
+_ASKED = (signal.SIGINT, signal.SIGTERM)
+# What else would end the process without a clean-up: a terminal that closes (HUP) or its Ctrl-\ (QUIT), what schedulers
+# send before they kill (USR1, USR2, XCPU), `timeout -s`. Those of a crash are left alone.
+_OTHERS = (
+    "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPWR", "SIGBREAK",
+)  # fmt: skip
+INTERRUPTED = 128 + signal.SIGINT  # the shell's own number, 130
 
 
-class Terminated(SystemExit):
-    """SIGTERM came. Being an exit, it passes every `except Exception` and runs the clean-up on its way out."""
+class Ended(SystemExit):
+    """A signal came. Being an exit, it passes every `except Exception` and runs the clean-up on its way out."""
+
+    code: int
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)  # the shell's own numbers: 129 for SIGHUP, 143 for SIGTERM
+        self.number = signal.Signals(number)
+
+    def __str__(self) -> str:
+        return self.number.name
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,17 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code; see the module's table.
     """
     _hold_standard_descriptors()
+    words = ""
     try:
         with _signals():
             code = _run(sys.argv[1:] if argv is None else list(argv))
-    except Terminated:
-        code = TERMINATED
+    except Ended as end:
+        code, words = end.code, "terminated" if end.number == signal.SIGTERM else f"ended by {end}"
     except KeyboardInterrupt:
         code = INTERRUPTED
     from fastdata.cli import terminal
 
-    if code in (INTERRUPTED, TERMINATED):
-        terminal.complain("interrupted" if code == INTERRUPTED else "terminated")
+    if code == INTERRUPTED:  # the library under us turns the exception into the code
+        words = "interrupted"
+    if words:
+        terminal.complain(words)
     return code if terminal.flush() else max(code, FAILED)
 
 
@@ -70,7 +88,7 @@ def _run(argv: list[str]) -> int:
 
     try:
         command().main(args=argv, prog_name="fastdata")
-    except Terminated:
+    except Ended:
         raise
     except SystemExit as end:  # how the library under us ends, also for --help and wrong usage
         return end.code if isinstance(end.code, int) else FAILED if end.code else DONE
@@ -97,30 +115,33 @@ def terminal_words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGINT and SIGTERM become exceptions once, so that clean-up runs; a second signal ends the process at once."""
+    """Signals that end the process become exceptions once, so that clean-up runs; a second one ends it at once."""
+    came: list[int] = []
 
     def receive(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
         for name in handled:
             signal.signal(name, signal.SIG_DFL)
-        if number == signal.SIGTERM:
-            raise Terminated(TERMINATED)
-        raise Interrupted
+        if signal.Signals(number).name == "SIGHUP":  # comes twice, from the terminal and its shell: nobody insists
+            signal.signal(number, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise Interrupted
+        raise Ended(number)
 
     def ignored(left: sys.UnraisableHookArgs) -> None:
         """An exception that came where Python ignores it (importing has such places): the signal is to come again."""
-        number = {Interrupted: signal.SIGINT, Terminated: signal.SIGTERM}.get(left.exc_type)
-        if number is None:
-            hook(left)
+        if left.exc_type not in (Ended, Interrupted):
+            # Python tells of a signal that came together with the first one in the same way.
+            if not (came and left.exc_type is OSError and "race condition" in str(left.exc_value)):
+                hook(left)
             return
         for name in handled:
             signal.signal(name, receive)
-        again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+        again = threading.Timer(0.01, os.kill, (os.getpid(), came[-1]))
         again.daemon = True
         again.start()
 
-    before, hook = {}, sys.unraisablehook
-    # A signal that the parent ignores (nohup, a shell's background job) stays ignored.
-    handled = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before, hook, handled = {}, sys.unraisablehook, _to_handle()
     with contextlib.suppress(ValueError):  # not the main thread: whoever called us there keeps the signals
         for number in handled:
             before[number] = signal.signal(number, receive)
@@ -131,3 +152,11 @@ def _signals() -> Iterator[None]:
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _to_handle() -> list[signal.Signals]:
+    """The signals that end the command: none that the parent ignores (nohup, a shell's background job), and of the
+    rarer ones none that whoever called us handles."""
+    asked = [number for number in _ASKED if signal.getsignal(number) is not signal.SIG_IGN]
+    others = [getattr(signal, name) for name in _OTHERS if hasattr(signal, name)]
+    return asked + [number for number in others if signal.getsignal(number) is signal.SIG_DFL]
