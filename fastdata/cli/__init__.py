@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 
 DONE, FAILED, USAGE, REJECTED = 0, 1, 2, 3
 _ASKED = (signal.SIGINT, signal.SIGTERM)
@@ -118,7 +118,10 @@ def _signals() -> Iterator[None]:
     """Signals that end the process become exceptions once, so that clean-up runs; a second one ends it at once."""
     came: list[int] = []
 
-    def receive(number: int, _frame: FrameType | None) -> None:
+    def receive(number: int, frame: FrameType | None) -> None:
+        if _is_within(frame, ignored.__code__):  # what is raised there is ignored, too
+            _send_again(number)
+            return
         came.append(number)
         for name in handled:
             signal.signal(name, signal.SIG_DFL)
@@ -137,9 +140,7 @@ def _signals() -> Iterator[None]:
             return
         for name in handled:
             signal.signal(name, receive)
-        again = threading.Timer(0.01, os.kill, (os.getpid(), came[-1]))
-        again.daemon = True
-        again.start()
+        _send_again(came[-1])
 
     before, hook, handled = {}, sys.unraisablehook, _to_handle()
     with contextlib.suppress(ValueError):  # not the main thread: whoever called us there keeps the signals
@@ -152,6 +153,19 @@ def _signals() -> Iterator[None]:
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_within(frame: FrameType | None, code: CodeType) -> bool:
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _send_again(number: int) -> None:
+    """Have a signal come a little later."""
+    again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
 
 
 def _to_handle() -> list[signal.Signals]:
