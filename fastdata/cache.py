@@ -100,14 +100,11 @@ class _Memory:
     def __len__(self) -> int:
         return 1
 
-    def view(self, _file: int, offset: int, size: int) -> memoryview:
+    def read(self, _file: int, offset: int, size: int, _scratch: Scratch | None = None) -> memoryview:
+        """A view of the memory: nothing is copied."""
         if self._bytes is None:
             raise ValueError(f"{self._path}: this reader is closed")
         return self._bytes[offset : offset + size]
-
-    def read(self, file: int, offset: int, size: int, _scratch: Scratch) -> memoryview:
-        """As `view`: there is nothing to be read."""
-        return self.view(file, offset, size)
 
     def close(self) -> None:
         self._bytes = None

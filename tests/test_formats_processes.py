@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import subprocess
@@ -144,6 +145,9 @@ def test_what_is_read_into_scratch_memory_leaves_nothing_of_the_file_in_the_proc
         assert all(reader.image(number, scratch)[1][-1] == number for number in range(256))
         assert mapped() < 4 << 20
         assert all(reader.image(number)[1][-1] == number for number in range(256))
+        assert mapped() < 4 << 20
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        assert whole[:: mmap.PAGESIZE]
         assert mapped() > 32 << 20  # so it can be seen this way
 
 

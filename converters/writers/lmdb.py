@@ -11,7 +11,7 @@ import numpy as np
 
 from fastdata.converters.writers.base import SinkOptions, finished, write_synced
 from fastdata.errors import ConvertError, FormatError
-from fastdata.formats.files import map_file
+from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
 from fastdata.formats.lmdb import DATA_NAME, meta_hash, rest_hash
 from fastdata.formats.lmdb_pages import HEAD
@@ -67,21 +67,25 @@ class LmdbSink:
         with open(data, "r+b") as file:
             os.fsync(file.fileno())
         columns = builder.columns()
-        buffer = map_file(data)
-        rest = rest_hash(buffer, np.asarray(builder.offset), np.asarray(builder.size))
+        with CheckedFile(data) as written:
+            rest = rest_hash(written, np.asarray(builder.offset), np.asarray(builder.size))
         index = write_synced(os.path.join(self._folder, INDEX_NAME), pack(columns))
-        files = [DataFile(DATA_NAME, len(buffer), meta_hash(data), rest), DataFile(INDEX_NAME, index)]
+        files = [DataFile(DATA_NAME, written.length, meta_hash(data), rest), DataFile(INDEX_NAME, index)]
         done = finished(manifest, builder, columns, files)
         write_synced(os.path.join(self._folder, MANIFEST_NAME), [done.to_json()])
 
     def _note_places(self, builder: IndexBuilder) -> None:
-        with _Environment(self._folder, readonly=True) as environment, environment.begin(buffers=True) as transaction:
+        data = os.path.join(self._folder, DATA_NAME)
+        with (
+            _Environment(self._folder, readonly=True) as environment,
+            environment.begin(buffers=True) as transaction,
+            CheckedFile(data) as file,
+        ):
             places = Places(environment.stat()["psize"])
-            buffer = map_file(os.path.join(self._folder, DATA_NAME))
             for blob, name in builder.names():
                 value = transaction.get(name)
                 place = places.offset(value)
-                if buffer[place : place + min(len(value), 8)] != value[:8]:
+                if file.read(place, min(len(value), 8)) != value[:8]:
                     raise ConvertError("LMDB's pages do not lie where they say; please report this")
                 builder.offset[blob] = place
 

@@ -5,7 +5,6 @@ The table holds names only: a format's modules, and the libraries they need, are
 
 from __future__ import annotations
 
-import builtins
 import glob
 import importlib
 import os
@@ -16,8 +15,10 @@ from typing import cast
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError
 from fastdata.formats.base import Reader, ReadOptions
+from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME
-from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
+from fastdata.formats.opening import any_manifest
+from fastdata.manifest import MANIFEST_NAME
 
 __all__ = ["FORMATS", "Format", "Reader", "format_of", "open"]
 
@@ -157,15 +158,12 @@ def _existing(path: str) -> str:
 
 
 def _what_folder(path: str) -> str:
-    manifest = os.path.join(path, MANIFEST_NAME)
-    if os.path.isfile(manifest):
-        with builtins.open(manifest, "rb") as file:
-            blob = file.read()
-        if is_manifest(blob):
-            name = Manifest.from_json(blob, manifest).format
-            if name not in FORMATS:
-                raise FormatError(f"{manifest}: unknown format {name!r}; this fastdata reads {', '.join(FORMATS)}")
-            return name
+    manifest = any_manifest(path)
+    if manifest is not None:
+        where, name = os.path.join(path, MANIFEST_NAME), manifest.format
+        if name not in FORMATS:
+            raise FormatError(f"{where}: unknown format {name!r}; this fastdata reads {', '.join(FORMATS)}")
+        return name
     name = os.path.basename(path)
     if name.startswith(".") and name.endswith(".fastdata"):
         raise FormatError(
@@ -184,8 +182,8 @@ def _what_folder(path: str) -> str:
 
 
 def _what_file(path: str) -> str:
-    with builtins.open(path, "rb") as file:
-        head = file.read(512)
+    with CheckedFile(path) as file:
+        head = file.read(0, 512)
     suffix = os.path.splitext(path)[1].lower()
     if head.startswith(b"\x89HDF\r\n\x1a\n") or suffix in FORMATS["hdf5"].suffixes:
         return "hdf5"

@@ -1,21 +1,25 @@
-"""Files of a data set: checked against the length and the identity that they should have, then mapped or read.
+"""Files of a data set: checked against the kind, length and identity that they should have, then read by place.
 
-In: paths and a manifest. Out: views of maps, which live as long as somebody holds them, or bytes read into memory of
-the caller's. Reading a map of a file that was cut would be a crash, and reading a file that took the place of another
-would be wrong data; both are refused here.
+In: paths and what is known of them. Out: bytes. Data are not mapped: to touch a map of a file that was cut meanwhile is
+a crash of the process, where a read is an error; and a map counts against limits of address space. What took the place
+of another file would be wrong data, so it is refused.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from fastdata.errors import FormatError
-from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
+from fastdata.formats.base import Closing
+from fastdata.formats.descriptors import Handle, Handles, check_regular, handles, open_regular
+
+if sys.platform != "win32":
+    import resource
 
 
 class Stamp(NamedTuple):
@@ -27,13 +31,13 @@ class Stamp(NamedTuple):
     changed: int
 
 
-# Each map keeps a descriptor, as does each file that is read, and 1,024 is a common limit; of each kind this many are
-# kept, and the oldest let go.
-MOST_KEPT = 128
-# A usual picture fits, so that the memory does not grow step by step; what is larger than most is not kept.
+# So many files stay open in a process, of all its readers together. To open one again costs 20 us, a tenth of what a
+# sample takes; and of what a process may have open, at most this share, for others need descriptors, too.
+MOST_KEPT, _SHARE = 256, 4
+# A usual image fits, so that the memory does not grow step by step; what is larger than most is not kept.
 _FIRST_ROOM, _MOST_ROOM = 1 << 18, 1 << 24
-
-_Kept = TypeVar("_Kept")
+# What is hashed is read in pieces of this size: one costs some 100 us, and so little beside it to ask for.
+_PIECE = 1 << 20
 
 
 class Scratch(threading.local):
@@ -53,33 +57,6 @@ class Scratch(threading.local):
         return Scratch, ()
 
 
-class _Handle:
-    """A descriptor, closed when nobody uses it any more."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.descriptor)
-
-
-class _Recent(Generic[_Kept]):
-    """What was made for the files that were used last; the oldest is let go, and ends when nobody uses it any more."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        self.get = self._kept.get
-
-    def keep(self, file: int, made: _Kept) -> _Kept:
-        self._kept[file] = made
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
-        return made
-
-    def clear(self) -> None:
-        self._kept.clear()
-
-
 class DataFiles:
     """The data files of a data set; each is opened when it is first asked for.
 
@@ -91,83 +68,166 @@ class DataFiles:
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int], stamps: Sequence[Stamp]) -> None:
         self._paths, self._lengths, self._stamps = paths, lengths, stamps
-        self._maps, self._handles = _Recent[memoryview](), _Recent[_Handle]()
+        self._handles = Handles()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def view(self, file: int, offset: int, size: int) -> memoryview:
-        """Bytes of a file, where they are mapped; fewer where the file ends.
+    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None) -> memoryview:
+        """Bytes of a file, in `scratch` until that is used again; without one, in memory of their own.
 
         Raises:
-            FormatError: the file is not what it was, or has another length.
-            ValueError: all was closed.
-        """
-        mapped = self._maps.get(file)
-        if mapped is None:
-            mapped = self._maps.keep(file, map_file(*self._checked(file)))
-        return mapped[offset : offset + size]
-
-    def read(self, file: int, offset: int, size: int, scratch: Scratch) -> memoryview:
-        """Bytes of a file, read into `scratch`: the process never holds more of the file than this.
-
-        Raises:
-            FormatError: as `view`, or the file ends before: it was cut since it was opened.
+            FormatError: the file is gone, or not what it was, or ends before: it was cut since it was opened.
             OSError: it cannot be read.
             ValueError: all was closed.
         """
-        if not hasattr(os, "preadv"):
-            return self.view(file, offset, size)
         handle = self._handles.get(file)
         if handle is None:
-            handle = self._handles.keep(file, _Handle(open_checked(*self._checked(file))[0]))
-        room, done = scratch.room(size), 0
-        while done < size:
-            count = os.preadv(handle.descriptor, [room[done:] if done else room], offset + done)
-            if not count:
-                raise wrong_length(self._paths[file], os.fstat(handle.descriptor).st_size, self._lengths[file])
-            done += count
+            handle = self._opened(file)
+        handle.used = True
+        room = memoryview(bytearray(size)) if scratch is None else scratch.room(size)
+        if not _fill(handle.descriptor, room, offset, self._paths[file]):
+            raise wrong_length(self._paths[file], os.fstat(handle.descriptor).st_size, self._lengths[file])
         return room.toreadonly()
 
     def close(self) -> None:
-        """Let go of all; views that somebody holds stay right until they are dropped."""
+        """Let go of all; what was read stays right."""
         self._closed = True
-        self._maps.clear()
         self._handles.clear()
+
+    def _opened(self, file: int) -> Handle:
+        path, stamp = self._paths[file], self._stamps[file] if self._stamps else None
+        if self._closed:
+            raise ValueError(f"{path}: the reader of this file is closed")
+        try:
+            descriptor, _ = open_checked(path, self._lengths[file], stamp)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FormatError(f"{path}: the file is gone since the data set was opened ({error.strerror})") from error
+        handle = Handle(descriptor, self._handles, file)
+        handles.add(handle, most_kept())
+        self._handles[file] = handle
+        if self._closed:  # by another thread, just now
+            self._handles.clear()
+        return handle
 
     def __reduce__(self) -> tuple[type[DataFiles], tuple[Sequence[str], Sequence[int], Sequence[Stamp]]]:
         return DataFiles, (self._paths, self._lengths, self._stamps)
 
-    def _checked(self, file: int) -> tuple[str, int, Stamp | None]:
-        if self._closed:
-            raise ValueError(f"{self._paths[file]}: the reader of this file is closed")
-        return self._paths[file], self._lengths[file], self._stamps[file] if self._stamps else None
+
+class CheckedFile(Closing):
+    """One file while a data set is opened or verified; what is read of it is there, or an error.
+
+    Args:
+        path: the file.
+        length: the exact length that it must have.
+        stamp: what it was before.
+
+    Attributes:
+        path, length, stamp: of the file that is open.
+
+    Raises:
+        FormatError: it is not what it should be.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, length: int | None = None, stamp: Stamp | None = None) -> None:
+        self.path = path
+        self.descriptor, self.stamp = open_checked(path, length, stamp)
+        self.length = self.stamp.length
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes at a place; fewer where the file ended already when it was opened."""
+        room = bytearray(max(0, min(size, self.length - offset)))
+        self.read_into(memoryview(room), offset)
+        return bytes(room)
+
+    def read_into(self, room: memoryview, offset: int) -> None:
+        """Fill memory with the bytes at a place.
+
+        Raises:
+            FormatError: the file ends before.
+            OSError: it cannot be read.
+        """
+        if not _fill(self.descriptor, room, offset, self.path):
+            raise wrong_length(self.path, os.fstat(self.descriptor).st_size, max(self.length, offset + len(room)))
+
+    def pieces(self, begin: int, end: int) -> Iterator[memoryview]:
+        """The bytes from `begin` to `end`, a piece at a time, each right until the next."""
+        room = memoryview(bytearray(max(0, min(_PIECE, end - begin))))
+        while begin < end:
+            piece = room[: end - begin]
+            self.read_into(piece, begin)
+            yield piece
+            begin += len(piece)
+
+    def close(self) -> None:
+        """Close it; a second time does nothing."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _seek_and_read(descriptor: int, rooms: Sequence[memoryview], offset: int) -> int:
+    """`os.preadv`, for systems without it (Windows)."""
+    with _seeking:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        blob = os.read(descriptor, len(rooms[0]))
+    rooms[0][: len(blob)] = blob
+    return len(blob)
+
+
+_seeking = threading.Lock()
+_preadv = getattr(os, "preadv", _seek_and_read)
+
+
+def _fill(descriptor: int, room: memoryview, offset: int, path: str) -> bool:
+    """Read into all of `room`; False where the file ends before."""
+    done = 0
+    try:
+        while done < len(room):
+            count = _preadv(descriptor, [room[done:] if done else room], offset + done)
+            if not count:
+                return False
+            done += count
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    return True
+
+
+def most_kept() -> int:
+    """How many files may stay open for reading in this process, by the limit that it has now."""
+    if sys.platform == "win32":
+        return MOST_KEPT
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_KEPT if limit == resource.RLIM_INFINITY else max(1, min(MOST_KEPT, limit // _SHARE))
 
 
 def map_file(path: str, length: int | None = None, stamp: Stamp | None = None) -> memoryview:
-    """A read-only map of a whole file; it lives as long as a view of it.
+    """A read-only map of a whole file that nobody else changes; it lives as long as a view of it.
 
     Raises:
-        FormatError: the file has not the length that it should (reading a map of a cut file would be a crash), or is
-            not the one that `stamp` is of.
+        FormatError: the file is not what it should be.
+        OSError: it cannot be opened, or there is no room for it in the address space.
     """
     descriptor, found = open_checked(path, length, stamp)
     try:
-        return memoryview(mmap.mmap(descriptor, found, access=mmap.ACCESS_READ)) if found else memoryview(b"")
+        size = found.length
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
     finally:
         os.close(descriptor)
 
 
-def open_checked(path: str, length: int | None = None, stamp: Stamp | None = None) -> tuple[int, int]:
-    """A descriptor of a file, and its length.
+def open_checked(path: str, length: int | None = None, stamp: Stamp | None = None) -> tuple[int, Stamp]:
+    """A descriptor of a regular file, which the caller closes, and what it is.
 
     Raises:
-        FormatError: it has not the length that it should, or is not the one that `stamp` is of.
+        FormatError: it is no regular file, has not the length that it should, or is not the one that `stamp` is of.
+        OSError: it cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    descriptor, status = open_regular(path)
     try:
-        found = stamp_of(os.fstat(descriptor))
+        found = stamp_of(status)
         if length is not None and found.length != length:
             raise wrong_length(path, found.length, length)
         if stamp is not None and found != stamp:
@@ -175,7 +235,19 @@ def open_checked(path: str, length: int | None = None, stamp: Stamp | None = Non
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, found.length
+    return descriptor, found
+
+
+def stamp_at(path: str) -> Stamp:
+    """The stamp of the regular file at a path, without opening it.
+
+    Raises:
+        FormatError: it is no regular file.
+        OSError: there is none.
+    """
+    status = os.stat(path)
+    check_regular(path, status)
+    return stamp_of(status)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -189,44 +261,3 @@ def wrong_length(path: str, actual: int, length: int) -> FormatError:
         f"{path}: {actual} bytes, but its data set says {length}: it was cut or changed after it was written; "
         "copy it again from a whole one, or convert the data again"
     )
-
-
-def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
-    """The data files that a manifest lists below `root`, each there and of exactly the length it states.
-
-    Raises:
-        FormatError: naming the first file that is missing or has another length.
-    """
-    files, stamps = [os.path.join(root, f.name) for f in manifest.files], list[Stamp]()
-    for path, length in zip(files, (f.bytes for f in manifest.files), strict=True):
-        try:
-            stamps.append(stamp_of(os.stat(path)))
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: a file of this data set cannot be read ({error}); copy it again") from error
-        if stamps[-1].length != length:
-            raise wrong_length(path, stamps[-1].length, length)
-    if read_manifest(root, manifest.format) != manifest:  # swapped between the manifest and the last of the files
-        raise FormatError(f"{root}: the data set was replaced while it was opened; open it again")
-    return files, stamps
-
-
-def read_manifest(folder: str, name: str) -> Manifest | None:
-    """The manifest of a folder data set; None where there is none (other tools write a `manifest.json` as well).
-
-    Raises:
-        FormatError: damaged, or of another format than `name`.
-    """
-    path = os.path.join(folder, MANIFEST_NAME)
-    try:
-        with open(path, "rb") as file:
-            blob = file.read()
-    except FileNotFoundError:
-        return None
-    return checked_format(Manifest.from_json(blob, path), name, path) if is_manifest(blob) else None
-
-
-def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
-    """The manifest itself, if it is of the format that its place says."""
-    if manifest.format != name:
-        raise FormatError(f"{where}: says format {manifest.format!r}, not {name!r}; convert the data again")
-    return manifest

@@ -1,4 +1,4 @@
-"""HDF5: one file `X.h5`, read by mapping the places where its data sets lie.
+"""HDF5: one file `X.h5`, read at the places where its data sets lie.
 
     /payload         uint8, contiguous, from byte 65,536 on: every blob of every record, end to end
     /index/COLUMN    the columns of `fastdata.formats.index`, each contiguous; `offset` counts from the file's start
@@ -6,23 +6,24 @@
 
 Plain h5py reads it: blob b is `f["payload"][o - 65536 : o - 65536 + n]` with `o = f["index/offset"][b]` and
 `n = f["index/size"][b]`. h5py is used once, to learn where the data sets lie; no lock is taken and no handle is kept.
+Only what the file itself holds is read: a link, which may lead to any other file, is refused before it is followed.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, ReadOptions
-from fastdata.formats.files import checked_format, map_file, stamp_of, wrong_length
+from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import DTYPES
+from fastdata.formats.opening import check_index, load, manifest_in
 from fastdata.formats.packed import Packed, PackedReader
-from fastdata.manifest import Manifest
 
 if TYPE_CHECKING:
     import h5py
@@ -40,36 +41,43 @@ def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     Raises:
         FormatError: unfinished, cut or changed since it was written, or not written by fastdata.
     """
-    with open(path, "rb") as file:
-        if file.read(len(SIGNATURE)) != SIGNATURE:
+    with CheckedFile(path) as file:
+        if file.read(0, len(SIGNATURE)) != SIGNATURE:
             raise FormatError(
                 f"{path}: no HDF5 signature: not an HDF5 file, or one that was never finished; convert the data again"
             )
-    stamp = stamp_of(os.stat(path))
-    length = stamp.length
-    places = _places(path)
-    buffer = map_file(path, length, stamp)
-    arrays = {name: _array(buffer, place, path) for name, place in places.items()}
-    manifest = checked_format(Manifest.from_json(arrays.pop(MANIFEST).tobytes(), path), "hdf5", path)
-    if [f.bytes for f in manifest.files] != [length]:
-        raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
+        places = _places(file)
+        begin, size = places.pop(MANIFEST)
+        manifest = manifest_in(file, begin, begin + size, "hdf5")
+        loaded = load(file, list(places.values()))
+    columns = {name: np.frombuffer(part, DTYPES[name]) for name, part in zip(places, loaded.parts, strict=True)}
+    check_index(columns, manifest, [file.length], path)
     reopen = partial(open_hdf5, options=options)
-    return PackedReader(Packed(path, manifest, arrays, [path], [length], reopen, [stamp], options=options))
+    return PackedReader(
+        Packed(
+            path, manifest, columns, [path], [file.length], reopen, [file.stamp], options=options,
+            check_columns=loaded.check,
+        )
+    )  # fmt: skip
 
 
-def _places(path: str) -> dict[str, tuple[int, int, str]]:
-    """(offset, length, dtype) of the manifest and of each column."""
+def _places(file: CheckedFile) -> dict[str, tuple[int, int]]:
+    """(offset, size in bytes) of the manifest and of each column."""
     import h5py
 
+    path = file.path
     try:
-        with h5py.File(path, "r", locking=False) as file:
-            if MANIFEST not in file or INDEX not in file:
+        with h5py.File(_Readable(file), "r") as tree:
+            if any(tree.get(name, getlink=True) is None for name in (MANIFEST, INDEX)):
                 raise FormatError(
-                    f"{path}: an HDF5 file that fastdata did not write (it holds {sorted(file)[:8]}); "
+                    f"{path}: an HDF5 file that fastdata did not write (it holds {sorted(tree)[:8]}); "
                     "fastdata reads HDF5 of its own layout only: convert the images with `fastdata convert`"
                 )
-            places = {name: _place(file[f"{INDEX}/{name}"], kind) for name, kind in DTYPES.items()}
-            return places | {MANIFEST: _place(file[MANIFEST], "|u1")}
+            index = _own(tree, INDEX)
+            if _place(_own(tree, PAYLOAD), "|u1")[0] != PAYLOAD_AT:
+                raise ValueError(f"{PAYLOAD} does not begin at byte {PAYLOAD_AT}")
+            places = {name: _place(_own(index, name), kind) for name, kind in DTYPES.items()}
+            return places | {MANIFEST: _place(_own(tree, MANIFEST), "|u1")}
     except FormatError:
         raise
     except (OSError, LookupError, AttributeError, RuntimeError, ValueError, TypeError) as error:
@@ -78,18 +86,48 @@ def _places(path: str) -> dict[str, tuple[int, int, str]]:
         ) from error
 
 
-def _place(data: h5py.Dataset, kind: str) -> tuple[int, int, str]:
+def _own(group: h5py.Group, name: str) -> Any:
+    """What has this name in a group, if it lies in this file: a link is not followed."""
+    import h5py
+
+    kind = group.get(name, getlink=True, getclass=True)
+    if kind is not h5py.HardLink:
+        raise ValueError(f"{name} is a link to somewhere else ({getattr(kind, '__name__', kind)})")
+    return group[name]
+
+
+def _place(data: h5py.Dataset, kind: str) -> tuple[int, int]:
+    if data.dtype.str != kind or data.ndim != 1:
+        raise ValueError(f"{data.name} is not one array of {kind}")
+    if not data.size:  # HDF5 gives no offset, or a wrong one, for a data set without elements
+        return 0, 0
     offset = data.id.get_offset()
-    if data.size and (offset is None or data.dtype.str != kind or data.ndim != 1):
-        raise ValueError(f"{data.name} is not one contiguous array of {kind}")
-    return offset or 0, data.size, kind
+    if offset is None:
+        raise ValueError(f"{data.name} does not lie in one piece")
+    return offset, data.size * data.dtype.itemsize
 
 
-def _array(buffer: memoryview, place: tuple[int, int, str], path: str) -> NDArray[np.generic]:
-    offset, length, kind = place
-    if not length:  # HDF5 gives no offset, or a wrong one, for a data set without elements
-        return np.empty(0, kind)
-    try:
-        return np.frombuffer(buffer, kind, length, offset)
-    except ValueError as error:
-        raise FormatError(f"{path}: damaged HDF5 file ({error}); copy it again, or convert the data again") from error
+class _Readable(io.RawIOBase):
+    """An open file as HDF5 reads it: the one whose kind was looked at, whatever has its path by now."""
+
+    def __init__(self, file: CheckedFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.length}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, room: Any) -> int:
+        view = memoryview(room).cast("B")
+        self._file.read_into(view, self._at)
+        self._at += len(view)
+        return len(view)

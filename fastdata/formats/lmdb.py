@@ -1,6 +1,6 @@
 """LMDB: a folder `X.lmdb/` of `data.mdb`, `index.fastdata` and `manifest.json`.
 
-`txn.get(b"KEY.jpg")` with plain lmdb returns the JPEG. We ourselves read `data.mdb` by a memory map, at the places that
+`txn.get(b"KEY.jpg")` with plain lmdb returns the JPEG. We ourselves read `data.mdb` as a plain file, at the places that
 were noted after the last commit: no environment is held, so forks, threads, read-only folders and a user's own
 `lmdb.open` of the same folder are all fine. Every transaction rewrites one of the two meta pages; their hash is in the
 manifest, so a data set that was written to since is refused, never misread.
@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from fastdata.codec.sniff import sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, ReadOptions
-from fastdata.formats.files import check_files, map_file, read_manifest, stamp_of
-from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
+from fastdata.formats.files import CheckedFile, map_file, stamp_at
+from fastdata.formats.index import INDEX_NAME, IndexBuilder
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
+from fastdata.formats.opening import check_files, load_index, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
@@ -50,10 +52,14 @@ def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
             f"{path}: {DATA_NAME} was written to after fastdata made it, so the index no longer fits; convert the data "
             f"again, or delete {MANIFEST_NAME} and {INDEX_NAME} to read it as a foreign LMDB"
         )
-    columns = unpack(map_file(files[1], stamps[1].length, stamps[1]), files[1])
     lengths = [stamps[0].length]
+    columns, check = load_index(files[1], stamps[1], manifest, lengths)
     reopen = partial(open_lmdb, options=options)
-    return PackedReader(Packed(path, manifest, columns, files[:1], lengths, reopen, stamps[:1], _check_rest, options))
+    return PackedReader(
+        Packed(
+            path, manifest, columns, files[:1], lengths, reopen, stamps[:1], _check_rest, options, check_columns=check
+        )
+    )
 
 
 def meta_hash(path: str) -> str:
@@ -62,26 +68,28 @@ def meta_hash(path: str) -> str:
     Raises:
         FormatError: no LMDB.
     """
-    with open(path, "rb") as file:
-        head = file.read(2 * MAX_PAGE)
+    with CheckedFile(path) as file:
+        head = file.read(0, 2 * MAX_PAGE)
     return hashlib.sha256(head[: 2 * page_size(head, path)]).hexdigest()
 
 
-def rest_hash(data: memoryview, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> str:
+def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> str:
     """The hash of all that lies around the values: LMDB's tree, by which plain lmdb finds them."""
     digest, place = hashlib.sha256(), 0
     order = np.argsort(offsets, kind="stable")
-    for offset, size in zip(offsets[order].tolist(), sizes[order].tolist(), strict=True):
-        digest.update(data[place:offset])
+    values = zip(offsets[order].tolist(), sizes[order].tolist(), strict=True)
+    for offset, size in chain(values, [(data.length, 0)]):
+        for piece in data.pieces(place, offset):
+            digest.update(piece)
         place = max(place, offset + size)
-    digest.update(data[place:])
     return digest.hexdigest()
 
 
 def _check_rest(packed: Packed, _rows: range) -> Iterator[tuple[str, str]]:
-    data = map_file(packed.files[0], packed.lengths[0], packed.stamps[0])
     offsets, sizes = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
-    if rest_hash(data, offsets, sizes) != packed.manifest.files[0].rest_sha256:
+    with CheckedFile(packed.files[0], packed.lengths[0], packed.stamps[0]) as data:
+        found = rest_hash(data, offsets, sizes)
+    if found != packed.manifest.files[0].rest_sha256:
         yield packed.files[0], "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
 
 
@@ -92,7 +100,7 @@ def _open_foreign(path: str, options: ReadOptions) -> PackedReader:
             f"{path}: {INDEX_NAME} without {MANIFEST_NAME}: an unfinished or incomplete copy of a fastdata data set; "
             "convert or copy it again"
         )
-    stamp = stamp_of(os.stat(data))
+    stamp = stamp_at(data)
     buffer = map_file(data, stamp.length, stamp)
     builder = IndexBuilder()
     for key, row in _grouped(buffer, path):

@@ -1,8 +1,8 @@
 """PackedReader: the one way in which packed formats are read.
 
-A packed data set is files and a columnar index that says where each blob lies in them. Reading is a slice of a memory
-map, or of a file into memory of the caller's: no locks, no transactions, no handle that breaks in a forked child. A
-format only says where its files and its columns are; pickling carries the path alone.
+A packed data set is files and a columnar index that says where each blob lies in them. Reading is one read of a file
+at that place: no locks, no transactions, no handle that breaks in a forked child. A format only says where its files
+and its columns are; pickling carries the path alone.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Packed:
         check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).
         options: how it is read.
         checksums: what is read can be compared with the checksums in the index.
+        check_columns: called before the columns are looked at; raises FormatError where they are no more there. None
+            for columns that lie in memory.
     """
 
     path: str
@@ -54,14 +56,14 @@ class Packed:
     check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
     options: ReadOptions = READ_OPTIONS
     checksums: bool = True
+    check_columns: Callable[[], None] | None = None
 
 
 class Blobs(Protocol):
     """Where the bytes of a data set lie: `fastdata.formats.files.DataFiles`, or memory."""
 
     def __len__(self) -> int: ...
-    def view(self, file: int, offset: int, size: int, /) -> memoryview: ...
-    def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> memoryview: ...
+    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None, /) -> memoryview: ...
     def close(self) -> None: ...
 
 
@@ -78,7 +80,7 @@ class PackedReader(Closing, Placed):
             for name in ("start", "field", "file", "offset", "size")
         )
         self._names = packed.manifest.fields
-        self._rows = Rows(columns)
+        self._rows = Rows(columns, packed.path, packed.check_columns)
         self._checksums = columns["crc"] if packed.checksums and packed.manifest.fingerprint else None
         self._pictures = Pictures(
             columns, [name in IMAGE_FIELDS for name in self._names], packed.lengths,
@@ -148,7 +150,7 @@ class PackedReader(Closing, Placed):
 
         Args:
             index: the record.
-            scratch: what the bytes are read into, instead of looking at them where they are mapped.
+            scratch: what the bytes are read into, until it is used again; None takes memory of their own.
             verify: compare the checksum; None does so where the data set was opened with it.
 
         Raises:
@@ -173,6 +175,8 @@ class PackedReader(Closing, Placed):
 
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the pictures of some records lie: see `fastdata.formats.places`."""
+        if self._packed.check_columns is not None:
+            self._packed.check_columns()
         return self._pictures.places(indices)
 
     def image_size(self, index: int) -> int:
@@ -181,6 +185,8 @@ class PackedReader(Closing, Placed):
 
     def _span(self, row: int) -> range:
         """The blobs of a record."""
+        if self._packed.check_columns is not None:
+            self._packed.check_columns()
         first, last = self._start[row], self._start[row + 1]
         if not 0 <= first <= last <= len(self._field):
             raise self._damaged(f"record {row} has the blobs {first} to {last} of {len(self._field)}")
@@ -212,8 +218,6 @@ class PackedReader(Closing, Placed):
             raise self._damaged(f"no data file number {file}")
         if not 0 <= offset <= offset + size <= self._packed.lengths[file]:
             raise self._damaged(f"a blob at {offset} of {size} bytes does not lie in {self._packed.files[file]!r}")
-        if scratch is None:
-            return self._blobs.view(file, offset, size)
         return self._blobs.read(file, offset, size, scratch)
 
     def _damaged(self, what: str) -> FormatError:

@@ -21,8 +21,9 @@ from typing import cast
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.concat import ConcatReader, SliceReader
-from fastdata.formats.files import check_files, checked_format, map_file, read_manifest, stamp_of, wrong_length
+from fastdata.formats.files import CheckedFile, DataFiles, Scratch, map_file, stamp_at
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
+from fastdata.formats.opening import check_files, check_index, load, load_index, manifest_in, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.rows import Rows
 from fastdata.manifest import MANIFEST_NAME, Manifest
@@ -53,11 +54,15 @@ def open_tar(path: str, options: ReadOptions = READ_OPTIONS) -> Reader:
         files, stamps = check_files(path, manifest)
         if not files or os.path.basename(files[-1]) != INDEX_NAME:
             raise FormatError(f"{path}: damaged manifest: no {INDEX_NAME} in its files; convert the data again")
-        columns = unpack(map_file(files[-1], stamps[-1].length, stamps[-1]), files[-1])
-        files, stamps = files[:-1], stamps[:-1]
-        lengths = [stamp.length for stamp in stamps]
+        lengths = [stamp.length for stamp in stamps[:-1]]
+        columns, check = load_index(files[-1], stamps[-1], manifest, lengths)
         reopen = partial(open_tar, options=options)
-        return PackedReader(Packed(path, manifest, columns, files, lengths, reopen, stamps, _check_rest, options))
+        return PackedReader(
+            Packed(
+                path, manifest, columns, files[:-1], lengths, reopen, stamps[:-1], _check_rest, options,
+                check_columns=check,
+            )
+        )  # fmt: skip
     if os.path.exists(os.path.join(path, INDEX_NAME)):
         raise _incomplete(path)
     return open_tars(sorted(os.path.join(path, name) for name in os.listdir(path) if is_tar_name(name)), options)
@@ -91,8 +96,8 @@ def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Read
 
 
 def _is_ours(path: str) -> bool:
-    with open(path, "rb") as file:
-        head = file.read(BLOCK)
+    with CheckedFile(path) as file:
+        head = file.read(0, BLOCK)
     if head[:2] == b"\x1f\x8b" or head[:6] == b"\xfd7zXZ\x00" or head[:3] == b"BZh" or head[:4] == b"\x28\xb5\x2f\xfd":
         raise FormatError(f"{path}: a compressed tar cannot be read in place; decompress it first")
     return head[_OWNER] == MARK + b"\0"
@@ -100,21 +105,24 @@ def _is_ours(path: str) -> bool:
 
 def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
     """One tar of ours with its index inside; None where it has none."""
-    stamp = stamp_of(os.stat(path))
-    length = stamp.length
-    if length < 3 * BLOCK + len(END):
-        return None
-    buffer = map_file(path, length, stamp)
-    footer = bytes(buffer[length - len(END) - BLOCK : length - len(END)]).rstrip(b"\0").split()
-    if len(footer) != 4 or footer[0] != FOOTER or not all(word.isdigit() for word in footer[1:]):
-        return None
-    start, middle, end = (int(word) for word in footer[1:])
-    manifest = checked_format(Manifest.from_json(bytes(buffer[middle:end]), path), "tar", path)
-    if [f.bytes for f in manifest.files] != [length]:
-        raise wrong_length(path, length, manifest.files[0].bytes if manifest.files else 0)
-    columns = unpack(buffer[start:middle], path)
+    with CheckedFile(path) as file:
+        if file.length < 3 * BLOCK + len(END):
+            return None
+        footer = file.read(file.length - len(END) - BLOCK, BLOCK).rstrip(b"\0").split()
+        if len(footer) != 4 or footer[0] != FOOTER or not all(word.isdigit() for word in footer[1:]):
+            return None
+        start, middle, end = (int(word) for word in footer[1:])
+        manifest = manifest_in(file, middle, end, "tar")
+        loaded = load(file, [(start, middle - start)])
+    columns, lengths = unpack(loaded.parts[0], path), [file.length]
+    check_index(columns, manifest, lengths, path)
     reopen = partial(open_tar, options=options)
-    return PackedReader(Packed(path, manifest, columns, [path], [length], reopen, [stamp], _check_rest, options))
+    return PackedReader(
+        Packed(
+            path, manifest, columns, [path], lengths, reopen, [file.stamp], _check_rest, options,
+            check_columns=loaded.check,
+        )
+    )  # fmt: skip
 
 
 def _open_shard(path: str, folders: dict[str, PackedReader], options: ReadOptions) -> Reader:
@@ -176,22 +184,20 @@ def _check_rest(packed: Packed, rows: range) -> Iterator[tuple[str, str]]:
     names = packed.manifest.fields
     rows_of = Rows(packed.columns)
     start, field, file, offset, size = (packed.columns[name] for name in ("start", "field", "file", "offset", "size"))
-    at, view = -1, memoryview(b"")
+    blobs, scratch = DataFiles(packed.files, packed.lengths, packed.stamps), Scratch()
     for row in rows:
         key = rows_of.keys[row]
         for blob in range(int(start[row]), int(start[row + 1])):
-            if int(file[blob]) != at:
-                at = int(file[blob])
-                view = map_file(packed.files[at], packed.lengths[at], packed.stamps[at])
             begin, end = int(offset[blob]), int(offset[blob]) + int(size[blob])
             head = header(f"{key}.{names[field[blob]]}", end - begin)
-            if view[begin - len(head) : begin] != head or any(view[end : padded(end)]):
+            there = blobs.read(int(file[blob]), begin - len(head), len(head), scratch) == head
+            if not there or any(blobs.read(int(file[blob]), end, padded(end) - end, scratch)):
                 yield key, f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
 
 
 def _open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:
     builder = IndexBuilder()
-    stamps = [stamp_of(os.stat(path)) for path in paths]
+    stamps = [stamp_at(path) for path in paths]
     lengths = [stamp.length for stamp in stamps]
     for number, path in enumerate(paths):
         buffer = map_file(path, lengths[number], stamps[number])
@@ -254,9 +260,8 @@ def _members(path: str) -> Iterator[tarfile.TarInfo]:
 
 def _check_end(path: str, place: int) -> None:
     """Refuse a tar whose members end without the mark that ends an archive; tarfile takes that for an end."""
-    with open(path, "rb") as file:
-        file.seek(place)
-        block = file.read(BLOCK)
+    with CheckedFile(path) as file:
+        block = file.read(place, BLOCK)
     if len(block) < BLOCK or any(block):
         what = "the end-of-archive mark is missing" if not block else "what follows the last whole member is no header"
         raise FormatError(

@@ -1,0 +1,189 @@
+"""What is read while a data set is opened: its manifest, whether all its files are there, and its index.
+
+In: files that nobody need trust. Out: a manifest and columns, in memory, within bounds that do not depend on what the
+files claim; or an error that names the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastdata.errors import FormatError
+from fastdata.formats.descriptors import open_regular
+from fastdata.formats.files import CheckedFile, Stamp, stamp_at, wrong_length
+from fastdata.formats.index import Columns, unpack
+from fastdata.formats.rows import check_rows, check_shape
+from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
+
+# Two million class names (one a person in the largest sets of faces) are 40 MB; JSON takes up to 25 times its size in
+# memory while it is read.
+MOST_MANIFEST = 64 << 20
+# An index of at most this size is copied: 1.7 million records and their labels (ImageNet has 1.3), 0.1 s. A larger one
+# is mapped, since each process that opens it would have a copy of its own.
+MOST_COPIED = 256 << 20
+
+
+def any_manifest(folder: str) -> Manifest | None:
+    """The manifest of a folder data set; None where there is none (other tools write a `manifest.json` as well).
+
+    Raises:
+        FormatError: damaged, or too large to be one.
+    """
+    path = os.path.join(folder, MANIFEST_NAME)
+    if os.path.isdir(path):
+        return None
+    try:
+        descriptor, status = open_regular(path)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb", buffering=0) as file:
+        large = status.st_size > MOST_MANIFEST
+        blob = file.read(1 << 10 if large else MOST_MANIFEST)  # in a head alone, ours are known by their first entry
+    if not is_manifest(blob):
+        return None
+    if large:
+        raise _too_large(path, status.st_size)
+    return Manifest.from_json(blob, path)
+
+
+def read_manifest(folder: str, name: str) -> Manifest | None:
+    """As `any_manifest`, of the format `name`.
+
+    Raises:
+        FormatError: damaged, or of another format.
+    """
+    manifest = any_manifest(folder)
+    return None if manifest is None else checked_format(manifest, name, os.path.join(folder, MANIFEST_NAME))
+
+
+def manifest_in(file: CheckedFile, begin: int, end: int, name: str) -> Manifest:
+    """The manifest that lies in a data set of one file, of the format `name`.
+
+    Raises:
+        FormatError: there is none, or it is damaged or of another format, or the file has not the length it states.
+    """
+    if end - begin > MOST_MANIFEST:
+        raise _too_large(file.path, end - begin)
+    manifest = checked_format(Manifest.from_json(file.read(begin, end - begin), file.path), name, file.path)
+    lengths = [entry.bytes for entry in manifest.files]
+    if lengths != [file.length]:
+        raise wrong_length(file.path, file.length, lengths[0] if lengths else 0)
+    return manifest
+
+
+def _too_large(where: str, size: int) -> FormatError:
+    return FormatError(
+        f"{where}: {size:,} bytes are too large for a manifest (at most {MOST_MANIFEST:,}): it is damaged, or no "
+        "manifest; convert the data again"
+    )
+
+
+def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
+    """The manifest itself, if it is of the format that its place says."""
+    if manifest.format != name:
+        raise FormatError(f"{where}: says format {manifest.format!r}, not {name!r}; convert the data again")
+    return manifest
+
+
+def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
+    """The data files that a manifest lists below `root`, each there and of exactly the length it states.
+
+    Raises:
+        FormatError: naming the first file that is missing, no regular file, or of another length.
+    """
+    files, stamps = [os.path.join(root, f.name) for f in manifest.files], list[Stamp]()
+    if len(set(files)) < len(files):
+        raise FormatError(f"{root}: damaged manifest: it lists a file twice; convert the data again")
+    for path, length in zip(files, (f.bytes for f in manifest.files), strict=True):
+        try:
+            stamps.append(stamp_at(path))
+        except FormatError:
+            raise
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{path}: a file of this data set cannot be read ({error}); copy it again") from error
+        if stamps[-1].length != length:
+            raise wrong_length(path, stamps[-1].length, length)
+    if read_manifest(root, manifest.format) != manifest:  # swapped between the manifest and the last of the files
+        raise FormatError(f"{root}: the data set was replaced while it was opened; open it again")
+    return files, stamps
+
+
+def check_index(columns: Columns, manifest: Manifest, lengths: Sequence[int], where: str) -> None:
+    """Refuse an index that does not fit into itself, its manifest, or the data files of these lengths.
+
+    Raises:
+        FormatError: naming what does not fit.
+    """
+    check_shape(columns, manifest.count, len(manifest.fields), where)
+    check_rows(columns, len(manifest.classes), lengths, where)
+
+
+def load_index(
+    path: str, stamp: Stamp, manifest: Manifest, lengths: Sequence[int]
+) -> tuple[Columns, Callable[[], None] | None]:
+    """The columns of an index that is a file of its own, and what is to be called before they are used, if anything.
+
+    Raises:
+        FormatError: it is damaged, or was replaced meanwhile.
+    """
+    with CheckedFile(path, stamp.length, stamp) as file:
+        loaded = load(file, [(0, file.length)])
+    columns = unpack(loaded.parts[0], path)
+    check_index(columns, manifest, lengths, path)
+    return columns, loaded.check
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Parts of a file that stay readable while a data set is open.
+
+    Attributes:
+        parts: their bytes, read-only.
+        check: called before they are used; raises FormatError where the file was cut since. None for copies.
+    """
+
+    parts: Sequence[memoryview]
+    check: Callable[[], None] | None = None
+
+
+def load(file: CheckedFile, places: Sequence[tuple[int, int]]) -> Loaded:
+    """Parts of a file, given by (offset, size): copied, or mapped where they are large.
+
+    Raises:
+        FormatError: one of them does not lie in the file.
+        OSError: they cannot be read, or there is no room in the address space.
+    """
+    for offset, size in places:
+        if not 0 <= offset <= offset + size <= file.length:
+            raise wrong_length(file.path, file.length, offset + size)
+    if sum(size for _, size in places) > MOST_COPIED:
+        return _mapped(file, places)
+    parts = []
+    for offset, size in places:
+        room = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]  # numpy's stubs lag
+        file.read_into(room, offset)
+        parts.append(room.toreadonly())
+    return Loaded(parts)
+
+
+def _mapped(file: CheckedFile, places: Sequence[tuple[int, int]]) -> Loaded:
+    """The part of a file that these places span, and no more of it, in the address space."""
+    page = mmap.ALLOCATIONGRANULARITY
+    begin, end = min(offset for offset, _ in places) // page * page, max(offset + size for offset, size in places)
+    path, length = file.path, file.length
+    try:
+        pages = mmap.mmap(file.descriptor, end - begin, access=mmap.ACCESS_READ, offset=begin)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+    def check() -> None:  # to touch what is no more there would be a crash
+        if pages.size() < end:
+            raise wrong_length(path, pages.size(), length)
+
+    view = memoryview(pages)
+    return Loaded([view[offset - begin : offset - begin + size] for offset, size in places], check)
