@@ -24,6 +24,7 @@ from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.places import record_of
+from fastdata.formats.verify import Problem, problems_of
 from fastdata.manifest import Manifest
 from fastdata.progress import progress
 from fastdata.sharedmem import SharedBlock, free_memory
@@ -70,10 +71,10 @@ class CachedReader(PackedReader):
         )  # its checksums were compared when it was filled
         super().__init__(packed, _Memory(path, block))
 
-    def verify(self) -> Iterator[tuple[str, str]]:
-        """Check what lies on the disk, as the inner reader does."""
+    def problems(self) -> Iterator[Problem]:
+        """Of what lies on the disk, as the inner reader finds them."""
         with pickle.loads(self._recipe[0]) as reader:
-            yield from reader.verify()
+            yield from problems_of(reader)
 
     def close(self) -> None:
         """Let the memory go; views that somebody holds stay right until they are dropped."""

@@ -10,8 +10,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastdata.errors import RecordError
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 # Key, dot and field together are an LMDB key, and LMDB takes 511 bytes at most.
 MAX_NAME_BYTES = 511
@@ -152,6 +156,26 @@ def path_from_key(key: str) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
+def check_key(key: str) -> bytes:
+    """The bytes of a key that follows the key rule.
+
+    Raises:
+        RecordError: it does not.
+    """
+    if not isinstance(key, str) or not key:  # type: ignore[redundant-expr]  # callers may be untyped
+        raise RecordError(f"a record's key must be a non-empty str, not {key!r}")
+    try:
+        raw = key.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RecordError(f"key {key!r} is not UTF-8; fastdata.key_from_path makes keys from paths") from error
+    if not _SIMPLE.fullmatch(raw) and _escape(_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw)) != raw:
+        raise RecordError(
+            f"key {key!r} does not follow the key rule; "
+            f"use fastdata.key_from_path(path), which gives {key_from_path(key, keep_suffix=True)!r}"
+        )
+    return raw
+
+
 def check_record(record: Record) -> None:
     """Refuses what some format could not hold, or would read back as something else.
 
@@ -159,17 +183,7 @@ def check_record(record: Record) -> None:
         RecordError: names the key or field, what is wrong with it and what would do.
     """
     key = record.key
-    if not isinstance(key, str) or not key:  # type: ignore[redundant-expr]  # callers may be untyped
-        raise RecordError(f"a record's key must be a non-empty str, not {key!r}")
-    try:
-        raw = key.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RecordError(f"key {key!r} is not UTF-8; fastdata.key_from_path makes keys from paths") from error
-    if _escape(_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw)) != raw:
-        raise RecordError(
-            f"key {key!r} does not follow the key rule; "
-            f"use fastdata.key_from_path(path), which gives {key_from_path(key, keep_suffix=True)!r}"
-        )
+    raw = check_key(key)
     try:
         record.path.encode("utf-8", "surrogateescape")
     except (AttributeError, UnicodeEncodeError) as error:
@@ -180,9 +194,14 @@ def check_record(record: Record) -> None:
         _check_field(key, name, blob, MAX_NAME_BYTES - len(raw) - 1)
 
 
+def is_field_name(name: object) -> TypeGuard[str]:
+    """Whether a field may be called so: lower-case letters, digits, `_`, `-` and inner dots, no leading `__`."""
+    return isinstance(name, str) and _FIELD.fullmatch(name) is not None
+
+
 def _check_field(key: str, name: str, blob: object, room: int) -> None:
     """Refuse a field's name, also where it is longer than the key leaves room for, or its content."""
-    if not isinstance(name, str) or not _FIELD.fullmatch(name):  # type: ignore[redundant-expr]  # callers may be untyped
+    if not is_field_name(name):
         raise RecordError(
             f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots; no leading '__'"
         )

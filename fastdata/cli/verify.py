@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -18,6 +18,7 @@ from fastdata.cli.arguments import DataSet, positive
 
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
+    from fastdata.formats.verify import Problem
 
 # Records a task: small enough for a lively bar, large enough that handing tasks over costs nothing beside decoding.
 _CHUNK = 32
@@ -46,9 +47,12 @@ def command(
     begin = time.perf_counter()
     with formats.open(path) as reader:
         listing = _Listing(silent=as_json)
-        for name, problem in problems(reader, workers or available_cpus(), quiet or as_json):
-            listing.add(name, problem)
-        facts = {"path": reader.path, "count": len(reader), "damaged": len(listing.names), "problems": listing.found}
+        for problem in problems(reader, workers or available_cpus(), quiet or as_json):
+            listing.add(problem)
+        facts = {
+            "path": reader.path, "count": len(reader), "damaged": len(listing.damaged),
+            "problems_of_data_set": listing.own, "problems": listing.found,
+        }  # fmt: skip
     seconds = time.perf_counter() - begin
     if as_json:
         say_json({**facts, "seconds": round(seconds, 3)})
@@ -58,14 +62,15 @@ def command(
         raise typer.Exit(FAILED)
 
 
-def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, str]]:
-    """All problems as (key or file, what is wrong): first checksums and index, then what cannot be decoded."""
+def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[Problem]:
+    """All problems: first those of index and checksums, then what cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
     from fastdata.codec.decode import Rules
     from fastdata.formats.base import allowed_pixels
+    from fastdata.formats.verify import problems_of
     from fastdata.progress import progress
 
-    yield from reader.verify()
+    yield from problems_of(reader)
     # By the conversion's own rules: what it let in on purpose is no damage.
     check = partial(_check, reader, asdict(Rules.of(reader.manifest.options, allowed_pixels(reader))))
     with (
@@ -73,11 +78,11 @@ def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, s
         one_opencv_thread(),
         ThreadPoolExecutor(workers, thread_name_prefix="fastdata-verify") as pool,
     ):
-        waiting: deque[tuple[int, Future[list[tuple[str, str]]]]] = deque()
+        waiting: deque[tuple[int, Future[list[Problem]]]] = deque()
         try:
             for first in range(0, len(reader), _CHUNK):
                 rows = range(first, min(first + _CHUNK, len(reader)))
-                waiting.append((len(rows), pool.submit(check, rows)))
+                waiting.append((len(rows), _submit(pool, check, rows)))
                 if len(waiting) > 2 * workers:  # two a thread keep all busy; more would only hold memory
                     yield from _take(waiting, bar)
             while waiting:
@@ -86,51 +91,63 @@ def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[tuple[str, s
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _take(waiting: deque[tuple[int, Future[list[tuple[str, str]]]]], bar: Any) -> list[tuple[str, str]]:
+def _submit(pool: ThreadPoolExecutor, check: Callable[[range], list[Problem]], rows: range) -> Future[list[Problem]]:
+    from fastdata.errors import as_resource_error
+
+    try:
+        return pool.submit(check, rows)
+    except RuntimeError as error:  # no thread can be started
+        failed = as_resource_error(error, "verify")
+        if failed is None:
+            raise
+        raise failed from error
+
+
+def _take(waiting: deque[tuple[int, Future[list[Problem]]]], bar: Any) -> list[Problem]:
     count, future = waiting.popleft()
     found = future.result()
     bar.advance(count)
     return found
 
 
-def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[tuple[str, str]]:
-    from fastdata.errors import FastdataError
+def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Problem]:
+    from fastdata.formats.base import record_name
+    from fastdata.formats.verify import Problem, name_of, words_of
 
     found = []
     for row in rows:
+        name = name_of(reader.keys, row)
         try:
-            record = reader[row]
-        except (FastdataError, OSError) as error:
-            found.append((reader.keys[row], str(error)))
+            fields = reader[row].fields
+        except Exception as error:
+            found.append(Problem(row, name, words_of(error, record_name(reader, row))))
             continue
-        if not any(_is_picture(name) for name in record.fields):
-            found.append((record.key, f"no picture: its fields are {sorted(record.fields)}"))
-        for name, blob in record.fields.items():
-            problem = _field_problem(name, blob, decoding)
-            if problem:
-                found.append((record.key, f"field {name!r}: {problem}"))
+        if not any(_is_picture(field) for field in fields):
+            found.append(Problem(row, name, f"no picture: its fields are {sorted(fields)}"))
+        for field, blob in fields.items():
+            try:
+                _check_field(field, blob, decoding)
+            except Exception as error:  # whatever a decoder raises is this record's
+                found.append(Problem(row, name, f"field {field!r}: {words_of(error, record_name(reader, row))}"))
     return found
 
 
-def _field_problem(name: str, blob: bytes, decoding: dict[str, Any]) -> str:
-    """Why a field does not hold what its name says, "" if it does. A field of an unknown kind holds what it holds."""
+def _check_field(name: str, blob: bytes, decoding: dict[str, Any]) -> None:
+    """Raise for a field that does not hold what its name says. One of an unknown kind holds what it holds."""
     from fastdata.codec.decode import decode
-    from fastdata.errors import FastdataError
+    from fastdata.errors import FormatError
     from fastdata.record import parse_label
 
     kind = name.rpartition(".")[2]  # `mask.png` is a PNG
-    try:
-        if _is_picture(kind):
-            decode(blob, **decoding)
-        elif kind == "cls":
-            parse_label("", blob)
-        elif kind == "json":
+    if _is_picture(kind):
+        decode(blob, **decoding)
+    elif kind == "cls":
+        parse_label("", blob)
+    elif kind == "json":
+        try:
             json.loads(blob)
-    except FastdataError as error:
-        return str(error)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    return ""
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"not JSON, or nested too deeply: {error}") from error
 
 
 def _is_picture(kind: str) -> bool:
@@ -152,19 +169,24 @@ class _Listing:
 
         self._silent, self._person = silent, is_terminal(sys.stdout)
         self.found: list[dict[str, str]] = []
-        self.names: set[str] = set()
-        self._seen: set[tuple[str, str]] = set()
+        self.damaged: set[int] = set()  # records, each once, however much is wrong with it
+        self.own = 0  # problems of the data set itself
+        self._seen: set[Problem] = set()
 
-    def add(self, name: str, problem: str) -> None:
+    def add(self, problem: Problem) -> None:
         from fastdata.cli.terminal import printable, say
+        from fastdata.formats.verify import DATA_SET
 
-        if (name, problem) in self._seen:  # what cannot be read is found by both passes
+        if problem in self._seen:  # what cannot be read is found by both passes
             return
-        self._seen.add((name, problem))
-        self.found.append({"name": name, "problem": problem})
-        self.names.add(name)
+        self._seen.add(problem)
+        self.found.append({"name": problem.name, "problem": problem.words})
+        if problem.row == DATA_SET:
+            self.own += 1
+        else:
+            self.damaged.add(problem.row)
         if not self._silent and not (self._person and len(self.found) > self._most):
-            say(f"{printable(name)}: {printable(problem)}")
+            say(f"{printable(problem.name)}: {printable(problem.words)}")
 
     def end(self, count: int, seconds: float) -> None:
         from fastdata.cli.terminal import say
@@ -173,6 +195,8 @@ class _Listing:
         if hidden > 0:
             say(f"... and {hidden:,} more; --json lists them all")
         if self.found:
-            say(f"{len(self.names):,} damaged of {count:,} records, {len(self.found):,} problems ({seconds:.1f} s)")
+            own = f", {self.own:,} of them of the data set itself" if self.own else ""
+            damaged = f"{len(self.damaged):,} damaged of {count:,} records"
+            say(f"{damaged}, {len(self.found):,} problems{own} ({seconds:.1f} s)")
         else:
             say(f"{count:,} records, all whole ({seconds:.1f} s)")

@@ -24,11 +24,12 @@ from fastdata.formats.places import (
     tells_places,
 )
 from fastdata.formats.rows import Strings, checked_row
+from fastdata.formats.verify import DATA_SET, Problem, Verified, problems_of
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
 
-class SliceReader(Closing, Placed):
+class SliceReader(Closing, Placed, Verified):
     """Records `start` .. `stop` of a reader, counted from 0."""
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
@@ -80,8 +81,9 @@ class SliceReader(Closing, Placed):
     def image_size(self, index: int) -> int:
         return self._reader.image_size(self._row(index))
 
-    def verify(self) -> Iterator[tuple[str, str]]:
-        return self._reader.verify_rows(range(self._start, self._stop))
+    def problems(self) -> Iterator[Problem]:
+        for found in self._reader.problems_in(range(self._start, self._stop)):
+            yield found if found.row == DATA_SET else found._replace(row=found.row - self._start)
 
     def close(self) -> None:
         self._reader.close()
@@ -90,7 +92,7 @@ class SliceReader(Closing, Placed):
         return SliceReader, (self._reader, self._start, self._stop)
 
 
-class ConcatReader(Closing, Placed):
+class ConcatReader(Closing, Placed, Verified):
     """Several readers, one after the other. Class tables, where there are any, must agree."""
 
     def __init__(self, parts: Sequence[Reader]) -> None:
@@ -172,9 +174,16 @@ class ConcatReader(Closing, Placed):
         part, row = self._place(index)
         return part.image_size(row)
 
-    def verify(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
+        first, told = 0, set[Problem]()  # what is wrong with a folder as a whole, each of its shards says
         for part in self._parts:
-            yield from part.verify()
+            for found in problems_of(part):
+                if found.row != DATA_SET:
+                    yield found._replace(row=first + found.row)
+                elif found not in told:
+                    told.add(found)
+                    yield found
+            first += len(part)
 
     def close(self) -> None:
         for part in self._parts:

@@ -21,6 +21,7 @@ from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
+from fastdata.formats.verify import Problem, Verified, words_of
 from fastdata.manifest import Manifest
 from fastdata.record import Record, key_from_path
 
@@ -196,7 +197,7 @@ def read_file(path: str, limit: int = -1) -> bytes:
         os.close(descriptor)
 
 
-class FolderReader(Closing):
+class FolderReader(Closing, Verified):
     """A Reader over the pictures of a folder; each read opens a file."""
 
     def __init__(self, path: str, options: ReadOptions = READ_OPTIONS) -> None:
@@ -238,13 +239,13 @@ class FolderReader(Closing):
     def image_size(self, index: int) -> int:
         return os.stat(os.path.join(self.path, self.paths[checked_row(index, len(self))])).st_size
 
-    def verify(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Is every file still there and readable? (There are no checksums to compare with.)"""
         for row in range(len(self)):
             try:
                 self.image(row)
-            except OSError as error:
-                yield self.keys[row], str(error)
+            except Exception as error:
+                yield Problem(row, self.keys[row], words_of(error, f"{self.path}: record {self.keys[row]!r}"))
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -27,6 +27,7 @@ from fastdata.formats.index import INDEX_NAME, IndexBuilder
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
 from fastdata.formats.opening import check_files, load_index, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
+from fastdata.formats.verify import DATA_SET, Problem
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
 
@@ -85,12 +86,13 @@ def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.i
     return digest.hexdigest()
 
 
-def _check_rest(packed: Packed, _rows: range) -> Iterator[tuple[str, str]]:
+def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
     offsets, sizes = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
     with CheckedFile(packed.files[0], packed.lengths[0], packed.stamps[0]) as data:
         found = rest_hash(data, offsets, sizes)
     if found != packed.manifest.files[0].rest_sha256:
-        yield packed.files[0], "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
+        words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
+        yield Problem(DATA_SET, packed.files[0], words)
 
 
 def _open_foreign(path: str, options: ReadOptions) -> PackedReader:

@@ -23,8 +23,9 @@ from fastdata.formats.files import DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.places import Placed, Source
 from fastdata.formats.rows import Pictures, Rows, check_shape, checked_row
+from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, name_of, places_fit, words_of
 from fastdata.manifest import Manifest
-from fastdata.record import IMAGE_FIELDS, Record
+from fastdata.record import IMAGE_FIELDS, Record, parse_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Packed:
         lengths: the exact length of each; checked at open for all, and again when a file is opened.
         reopen: opens the same data set again from `path` in another process.
         stamps: what each file was at open, so that one that took its place since is not read by this index.
-        check_rest: `verify` of what lies around the blobs of some records; yields (key or file, problem).
+        check_rest: `verify` of what lies around the blobs of some records, whose places are sound.
         options: how it is read.
         checksums: what is read can be compared with the checksums in the index.
         check_columns: called before the columns are looked at; raises FormatError where they are no more there. None
@@ -53,7 +54,7 @@ class Packed:
     lengths: Sequence[int]
     reopen: Callable[[str], Any]
     stamps: Sequence[Stamp] = ()
-    check_rest: Callable[[Packed, range], Iterator[tuple[str, str]]] | None = None
+    check_rest: Callable[[Packed, range], Iterator[Problem]] | None = None
     options: ReadOptions = READ_OPTIONS
     checksums: bool = True
     check_columns: Callable[[], None] | None = None
@@ -67,7 +68,7 @@ class Blobs(Protocol):
     def close(self) -> None: ...
 
 
-class PackedReader(Closing, Placed):
+class PackedReader(Closing, Placed, Verified):
     """A Reader over a columnar index and the files that it tells of, or what stands for these."""
 
     def __init__(self, packed: Packed, blobs: Blobs | None = None) -> None:
@@ -88,7 +89,10 @@ class PackedReader(Closing, Placed):
         )  # fmt: skip
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
-        self._index_hash = functools.cache(lambda: index_hash(columns))  # once, however many shards are verified
+        # Both once, however many shards are verified; and without a way back to this reader, which would keep it.
+        self._index_hash = functools.cache(lambda: index_hash(columns))
+        keys = self.keys
+        self._index_problems = functools.cache(lambda: [*check_index(columns, packed.manifest, keys, packed.path)])
 
     @property
     def path(self) -> str:
@@ -223,33 +227,42 @@ class PackedReader(Closing, Placed):
     def _damaged(self, what: str) -> FormatError:
         return FormatError(f"{self.path}: damaged index: {what}; run `fastdata verify`, or convert the data again")
 
-    def verify(self) -> Iterator[tuple[str, str]]:
-        """Check index and checksums of everything; yields (key or file, what is wrong)."""
-        return self.verify_rows(range(len(self)))
+    def problems(self) -> Iterator[Problem]:
+        return self.problems_in(range(len(self)))
 
-    def verify_rows(self, rows: range) -> Iterator[tuple[str, str]]:
-        """`verify` for some records only."""
-        checked = bool(self.manifest.fingerprint)  # foreign data come without checksums
+    def problems_in(self, rows: range) -> Iterator[Problem]:
+        """`problems` of some records, and of the data set itself."""
+        checked = bool(self.manifest.fingerprint)  # foreign data come without checksums, and their index is our own
         whole = not checked or self._index_hash() == self.manifest.index_sha256
         if not whole:
-            yield self.path, "the index has changed since it was written"
+            yield Problem(DATA_SET, self.path, "the index has changed since it was written")
+        if checked:
+            yield from (found for found in self._index_problems() if found.row == DATA_SET or found.row in rows)
         for row in rows:
-            try:
-                yield from self._verify_row(row, checked)
-            except (FormatError, OSError) as error:
-                yield self.keys[row], str(error)
+            yield from self._row_problems(row, checked)
         if whole and self._packed.check_rest is not None:
+            if not places_fit(self._packed.columns, len(self._names), self._packed.lengths):
+                return  # told by the records
             try:
                 yield from self._packed.check_rest(self._packed, rows)
-            except (FormatError, OSError) as error:
-                yield self.path, str(error)
+            except Exception as error:
+                yield Problem(DATA_SET, self.path, words_of(error, self.path))
 
-    def _verify_row(self, row: int, checked: bool) -> Iterator[tuple[str, str]]:
-        checksums = self._packed.columns["crc"]
-        for blob in self._span(row):
-            name, crc = self._name(blob), crc32(self._view(blob))
-            if checked and crc != (wanted := int(checksums[blob])):
-                yield self.keys[row], f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
+    def _row_problems(self, row: int, checked: bool) -> Iterator[Problem]:
+        key, label = name_of(self.keys, row), -1
+        try:
+            for blob in self._span(row):
+                name, data = self._name(blob), self._view(blob)
+                crc, wanted = crc32(data), int(self._packed.columns["crc"][blob])
+                if checked and crc != wanted:
+                    words = f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
+                    yield Problem(row, key, words)
+                if checked and name == "cls":  # nobody can tell what a changed one was
+                    label = parse_label(key, data) if crc == wanted else int(self.labels[row])
+            if checked and label != self.labels[row]:
+                yield Problem(row, key, f"the index has the label {self.labels[row]}, its fields {label}")
+        except Exception as error:
+            yield Problem(row, key, words_of(error, f"{self.path}: record {key!r}"))
 
     def close(self) -> None:
         """Let the files go; views that somebody holds stay right until they are dropped."""

@@ -26,6 +26,7 @@ from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
 from fastdata.formats.opening import check_files, check_index, load, load_index, manifest_in, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.rows import Rows
+from fastdata.formats.verify import Problem, name_of
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
 
@@ -179,7 +180,7 @@ def padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _check_rest(packed: Packed, rows: range) -> Iterator[tuple[str, str]]:
+def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
     """What plain tar readers go by: is the header of each member, and what fills its last block, as it was written?"""
     names = packed.manifest.fields
     rows_of = Rows(packed.columns)
@@ -192,7 +193,8 @@ def _check_rest(packed: Packed, rows: range) -> Iterator[tuple[str, str]]:
             head = header(f"{key}.{names[field[blob]]}", end - begin)
             there = blobs.read(int(file[blob]), begin - len(head), len(head), scratch) == head
             if not there or any(blobs.read(int(file[blob]), end, padded(end) - end, scratch)):
-                yield key, f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
+                words = f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
+                yield Problem(row, name_of(rows_of.keys, row), words)
 
 
 def _open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:

@@ -1,0 +1,206 @@
+"""Verify: the problems of a data set, and what its index says, held against itself and its manifest.
+
+In: the columns of a data set of ours, whose shapes and borders were looked at when it was opened. Out: problems, each
+of one record or of the data set itself. A faulty writer signs what is wrong, so that right hashes alone prove nothing.
+The time is linear, but for sorting, whatever the columns hold.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.errors import FastdataError, RecordError, as_resource_error
+from fastdata.formats.index import Columns, key_hash
+from fastdata.manifest import Fingerprint, Manifest
+from fastdata.record import check_key, is_field_name
+
+if TYPE_CHECKING:
+    from fastdata.formats.base import Reader
+
+# In the place of a record's number: a problem of the data set itself.
+DATA_SET = -1
+# Keys are taken from the index so many at a time: a list of all would take more memory than the index.
+_AT_ONCE = 1 << 16
+
+
+class Problem(NamedTuple):
+    """Something that is wrong.
+
+    Attributes:
+        row: the record's number; `DATA_SET` for what belongs to none.
+        name: the record's key; else the file or the data set.
+        words: what is wrong.
+    """
+
+    row: int
+    name: str
+    words: str
+
+
+class Verified(ABC):
+    """A reader that tells what is wrong with its data set."""
+
+    @abstractmethod
+    def problems(self) -> Iterator[Problem]:
+        """Check index, checksums, and what lies around the records; yields what is wrong.
+
+        Raises:
+            ResourceError: the machine failed, or ran out of something, which says nothing of the data.
+        """
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """Check index and checksums of everything; yields (key or file, what is wrong)."""
+        for problem in self.problems():
+            yield problem.name, problem.words
+
+
+def problems_of(reader: Reader) -> Iterator[Problem]:
+    """The problems of any reader; those of somebody's own class say nothing of records."""
+    if isinstance(reader, Verified):
+        yield from reader.problems()
+    else:
+        yield from (Problem(DATA_SET, *found) for found in reader.verify())
+
+
+def words_of(error: Exception, where: str) -> str:
+    """What an error says of the data.
+
+    Raises:
+        ResourceError: it tells of the machine instead.
+    """
+    failed = as_resource_error(error, where)
+    if failed is not None:
+        raise failed from error
+    known = isinstance(error, (FastdataError, OSError)) and str(error)
+    return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def name_of(keys: Sequence[str], row: int) -> str:
+    """What a record is called where its key may be anything."""
+    return keys[row] or f"record {row}, without a key"
+
+
+def places_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
+    """Whether every blob has a field's number and lies in one of the files of these lengths."""
+    field, file, offset, size = (np.asarray(columns[name], np.int64) for name in ("field", "file", "offset", "size"))
+    if not bool(((field < fields) & (file >= 0) & (file < len(lengths))).all()):
+        return False
+    room = np.array([*lengths, 0], np.int64)[file]
+    return bool(((offset >= 0) & (size >= 0) & (size <= room) & (offset <= room - size)).all())
+
+
+def check_index(columns: Columns, manifest: Manifest, keys: Sequence[str], where: str) -> Iterator[Problem]:
+    """What is wrong with an index.
+
+    Args:
+        columns: the index.
+        manifest: of its data set.
+        keys: of its records.
+        where: the data set.
+    """
+    codes: NDArray[Any] = columns["field"]
+    sound = bool((codes < len(manifest.fields)).all())  # a number that no field has is told by its record
+    for row, words in _wrong(columns, manifest, keys):
+        sound = False
+        yield Problem(row, where if row == DATA_SET else name_of(keys, row), words)
+    if sound and _fingerprint(columns, manifest.fields) != manifest.fingerprint:  # else it follows from what was told
+        words = "the manifest's fingerprint is not that of the keys, fields and checksums in the index"
+        yield Problem(DATA_SET, where, words)
+
+
+def _wrong(columns: Columns, manifest: Manifest, keys: Sequence[str]) -> Iterator[tuple[int, str]]:
+    yield from _wrong_names(columns["field"], manifest)
+    hashes = np.empty(len(keys), np.uint64)
+    yield from _wrong_keys(columns, hashes)
+    yield from _same_keys(hashes, keys)
+    yield from _not_found(columns, hashes)
+    ends: NDArray[Any] = columns["start"][1:]
+    rows = np.searchsorted(ends[:-1], np.arange(len(columns["size"])), side="right")  # of each blob
+    yield from _twice(columns["field"], rows, manifest.fields)
+    yield from _overlaps(columns, rows, keys)
+
+
+def _wrong_names(codes: NDArray[Any], manifest: Manifest) -> Iterator[tuple[int, str]]:
+    """Names of fields and classes that the manifest cannot have."""
+    fields = manifest.fields
+    yield from ((DATA_SET, f"{name!r} is no name of a field") for name in fields if not is_field_name(name))
+    for kind, names in ("field", fields), ("class", manifest.classes):
+        yield from ((DATA_SET, f"the {kind} {name!r} is there twice") for name, n in Counter(names).items() if n > 1)
+    used = np.zeros(len(fields), bool)
+    used[codes[codes < len(fields)]] = True
+    yield from ((DATA_SET, f"no record has the field {fields[code]!r}") for code in np.flatnonzero(~used).tolist())
+
+
+def _keys(columns: Columns) -> Iterator[bytes]:
+    blob, ends = memoryview(columns["key_bytes"]), columns["key_end"]  # type: ignore[arg-type]  # numpy's stubs lag
+    for first in range(0, len(ends) - 1, _AT_ONCE):
+        places = ends[first : first + _AT_ONCE + 1].tolist()
+        yield from (bytes(blob[begin:end]) for begin, end in pairwise(places))
+
+
+def _wrong_keys(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
+    """Keys that the key rule does not give; the hash of each is noted."""
+    for row, raw in enumerate(_keys(columns)):
+        hashes[row] = key_hash(raw)
+        try:
+            check_key(raw.decode("utf-8", "surrogateescape"))
+        except RecordError as error:
+            yield row, str(error)
+
+
+def _same_keys(hashes: NDArray[np.uint64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    for before, row in zip(order[same].tolist(), order[same + 1].tolist(), strict=True):
+        if keys[before] == keys[row]:
+            yield row, f"record {before} has the same key"
+
+
+def _not_found(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
+    """Records to which the table of hashes, by which keys are looked up, does not lead."""
+    table, rows = columns["hash"], columns["hash_row"].astype(np.int64)
+    known = np.flatnonzero((rows >= 0) & (rows < len(hashes)))
+    found = np.zeros(len(hashes), bool)
+    found[rows[known[table[known] == hashes[rows[known]]]]] = True
+    for row in np.flatnonzero(~found).tolist():
+        yield row, "it cannot be found by its key: the index has another hash"
+
+
+def _twice(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[tuple[int, str]]:
+    pairs = rows * (len(fields) + 1) + np.minimum(codes, len(fields))  # the last one for numbers that no field has
+    order = np.argsort(pairs, kind="stable")
+    for place in np.flatnonzero(pairs[order[1:]] == pairs[order[:-1]]).tolist():
+        code = int(codes[order[place]])
+        yield int(rows[order[place]]), f"it has the field {fields[code] if code < len(fields) else code!r} twice"
+
+
+def _overlaps(columns: Columns, rows: NDArray[np.int64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Records that share bytes with one that lies before them in the file."""
+    file, offset, size = (columns[name].astype(np.int64) for name in ("file", "offset", "size"))
+    blobs = np.flatnonzero((size > 0) & (offset >= 0) & (offset <= np.iinfo(np.int64).max - size))
+    order = blobs[np.lexsort((offset[blobs], file[blobs]))]
+    borders = [0, *(np.flatnonzero(np.diff(file[order])) + 1).tolist(), len(order)]
+    for begin, end in pairwise(borders):
+        part = order[begin:end]
+        ends = offset[part] + size[part]
+        reached = np.maximum.accumulate(ends)
+        holder = np.maximum.accumulate(np.where(ends == reached, np.arange(len(part)), 0))  # whose end that is
+        for place in (np.flatnonzero(offset[part[1:]] < reached[:-1]) + 1).tolist():
+            other = name_of(keys, int(rows[part[holder[place - 1]]]))
+            yield int(rows[part[place]]), f"it shares bytes with record {other!r}"
+
+
+def _fingerprint(columns: Columns, fields: Sequence[str]) -> str:
+    fingerprint, start, code, crc = Fingerprint(), *(columns[name] for name in ("start", "field", "crc"))
+    for row, key in enumerate(_keys(columns)):
+        blobs = slice(int(start[row]), int(start[row + 1]))
+        names = [fields[number] for number in code[blobs].tolist()]
+        fingerprint.add(key, dict(zip(names, crc[blobs].tolist(), strict=True)))
+    return fingerprint.hexdigest()
