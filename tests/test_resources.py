@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,8 +111,7 @@ def raising(make: Callable[[], Exception]) -> Callable[..., Any]:
 
 def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read of a data file fail from now on, also in workers that are forked."""
-    monkeypatch.setattr(os, "preadv", raising(no_files))
-    monkeypatch.setattr(os, "pread", raising(no_files))
+    monkeypatch.setattr("fastdata.formats.files._preadv", raising(no_files))
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
