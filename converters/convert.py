@@ -11,12 +11,19 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.converters.gate import open_gate
-from fastdata.converters.options import ConvertOptions, RecodeOptions, parse_color, parse_size
+from fastdata.converters.options import (
+    ConvertOptions,
+    RecodeOptions,
+    check_effects,
+    idle_options,
+    parse_color,
+    parse_size,
+)
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, check_place, write_report
 from fastdata.cpus import available_cpus
@@ -39,19 +46,19 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     *,
     format: str | None = None,
     resize: int | None = None,
-    resize_mode: str = "shorter",
+    resize_mode: str | None = None,
     upscale: bool = False,
-    pad_color: Sequence[int] | str = (0, 0, 0),
+    pad_color: Sequence[int] | str | None = None,
     encode: str = "jpeg",
-    quality: int = 90,
+    quality: int | None = None,
     optimize: bool = False,
     alpha: str = "white",
     max_pixels: int = MAX_PIXELS,
     keep_damaged: bool = False,
     class_order: str = "plain",
     shuffle: bool = False,
-    seed: int = 0,
-    shard_size: int | str = "256MB",
+    seed: int | None = None,
+    shard_size: int | str | None = None,
     workers: int | None = None,
     overwrite: bool = False,
     report: str | os.PathLike[str] | None = None,
@@ -65,21 +72,24 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         dst: the data set; its ending names the format: `.lmdb`, `.h5`, `.hdf5`, `.tar`. Not inside `src`.
         format: "lmdb", "hdf5" or "tar", where the ending does not tell; "tar" and a folder's name give shards.
         resize: N, the side asked for in pixels; None leaves every size as it is.
-        resize_mode: "shorter" or "longer" side N (smaller pictures stay unless `upscale`); "exact": N x N, ignoring the
-            aspect; "crop": shorter side N, then the centre N x N; "pad": longer side N at most, centred on N x N.
-        upscale: also enlarge smaller pictures (shorter, longer, pad).
-        pad_color: red, green, blue around a padded picture.
+        resize_mode: "shorter" (default) or "longer" side N (smaller images stay unless `upscale`); "exact": N x N,
+            ignoring the aspect; "crop": shorter side N, then the centre N x N; "pad": longer side N at most, centred on
+            N x N. Needs `resize`, as do the next two.
+        upscale: also enlarge smaller images (shorter, longer, pad).
+        pad_color: red, green, blue around a padded image; default black. Only with "pad".
         encode: "jpeg", "png", "webp", "bmp", "raw" (a `.npy` field), or "keep": bytes pass through where nothing
             changes, and what changes is written in its own format if that is JPEG, PNG or WebP, else as PNG.
-        quality: 1 to 100, for JPEG and WebP.
-        optimize: Huffman tables made for each JPEG: about 3 % smaller, and encoding takes 2.5 times as long.
+        quality: 1 to 100, default 90; only where JPEG or WebP may be written.
+        optimize: Huffman tables made for each JPEG: about 3 % smaller, and encoding takes 2.5 times as long. Only where
+            JPEG may be written.
         alpha: "white" or "black": what transparent pictures are laid on; "drop": the colours under the transparency.
         max_pixels: larger pictures are rejected before they take memory.
         keep_damaged: keep pictures whose data end early, with a warning, instead of rejecting them.
         class_order: "plain" numbers classes in string order (1, 10, 2), "natural" as people count (1, 2, 10).
         shuffle: write the records in a random order, a function of `seed`: right for tars that training streams.
-        seed: for `shuffle`.
-        shard_size: bytes after which a new tar shard is begun, a number or a text such as "256MB".
+        seed: of `shuffle`, which it needs; default 0.
+        shard_size: bytes after which a new tar shard is begun, a number or a text; default "256MB". For other outputs
+            the report warns that it has no effect.
         workers: processes; default: the cores that this process may use. The output does not depend on it.
         overwrite: replace `dst`; the old data set stays until the new one is whole.
         report: a JSON file for the report, also written when the conversion fails. Not inside `src` or `dst`.
@@ -90,25 +100,40 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         that, could not be written.
 
     Raises:
-        OptionError: an option that cannot be used. Nothing was begun, and no report is written.
+        OptionError: an option that cannot be used, or that could have no effect. Nothing was begun, and no report is
+            written.
         OutputExistsError: `dst` exists, and not `overwrite`.
         ConvertError: nothing could be written: nothing usable in `src`, disk full, a worker died.
     """
     recode = RecodeOptions(
-        resize, resize_mode, upscale, parse_color(pad_color), encode, quality, optimize, alpha, max_pixels,
-        keep_damaged,
+        resize, upscale=upscale, encode=encode, optimize=optimize, alpha=alpha, max_pixels=max_pixels,
+        keep_damaged=keep_damaged,
+        **_given(
+            resize_mode=resize_mode, quality=quality, pad_color=None if pad_color is None else parse_color(pad_color)
+        ),
     )  # fmt: skip
     options = ConvertOptions(
-        recode, format, class_order, shuffle, seed, parse_size(shard_size), workers, overwrite,
-        None if report is None else os.path.abspath(os.fspath(report)), quiet,
+        recode, format, class_order, shuffle, workers=workers, overwrite=overwrite,
+        report=None if report is None else os.path.abspath(os.fspath(report)), quiet=quiet,
+        **_given(seed=seed, shard_size=None if shard_size is None else parse_size(shard_size)),
     )  # fmt: skip
-    return _Conversion(os.path.abspath(os.fspath(src)), os.path.abspath(os.fspath(dst)), options).run()
+    given = _given(
+        resize_mode=resize_mode, upscale=upscale or None, pad_color=pad_color, quality=quality,
+        optimize=optimize or None, seed=seed, shard_size=shard_size,
+    )  # fmt: skip
+    check_effects(options, given)
+    return _Conversion(os.path.abspath(os.fspath(src)), os.path.abspath(os.fspath(dst)), options, given).run()
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Those that were given; the others keep the defaults of the value that they become part of."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class _Conversion:
     """One run: where from, where to, how; and the report that grows on the way."""
 
-    def __init__(self, src: str, dst: str, options: ConvertOptions) -> None:
+    def __init__(self, src: str, dst: str, options: ConvertOptions, given: Collection[str]) -> None:
         from fastdata.formats import format_of
 
         self._src, self._dst, self._options = src, dst, options
@@ -117,6 +142,7 @@ class _Conversion:
         self._report = ConvertReport(
             format=kind, workers=options.workers or available_cpus(), options=options.manifest(kind)
         )
+        self._report.warnings += [Note(".", words) for words in idle_options(options, given, kind, dst)]
         self._became_lossy: Counter[str] = Counter()
         self._engines: set[str] = set()
         self._labels: set[int] = set()

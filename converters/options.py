@@ -7,7 +7,7 @@ Promise: whoever holds one need not check it again; `manifest()` holds only what
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,6 +20,11 @@ ENCODINGS: dict[str, str | None] = {
     "jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None,
 }  # fmt: skip
 ALPHA_RULES = ("white", "black", "drop")
+# Those that `quality` and `optimize` are for; `keep` may write either.
+_WITH_QUALITY = ("jpeg", "webp", "keep")
+_WITH_TABLES = ("jpeg", "keep")
+# Modes that give N x N whatever the size was, with or without `upscale`.
+_FIXED_MODES = ("exact", "crop")
 CLASS_ORDERS = ("plain", "natural")
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -92,6 +97,54 @@ class ConvertOptions:
         return values
 
 
+def check_effects(options: ConvertOptions, given: Collection[str]) -> None:
+    """Refuse what was given and could change nothing: whoever gives it expects something that would not come.
+
+    Args:
+        options: all of them.
+        given: the names of those that were given, rather than left to their defaults.
+
+    Raises:
+        OptionError: names the option, and what it needs.
+    """
+    recode = options.recode
+    for name in ("resize_mode", "upscale", "pad_color"):
+        if name in given and recode.resize is None:
+            raise OptionError(f"{_spelled(name)} has no effect without resize; add --resize N (resize=N), or drop it")
+    if "pad_color" in given and recode.resize_mode != "pad":
+        raise OptionError(
+            f"{_spelled('pad_color')} has no effect with resize_mode {recode.resize_mode!r}, which adds no border; "
+            "use --resize-mode pad, or drop it"
+        )
+    if "quality" in given and recode.encode not in _WITH_QUALITY:
+        raise OptionError(f"quality has no effect with encode {recode.encode!r}; it is for {', '.join(_WITH_QUALITY)}")
+    if "seed" in given and not options.shuffle:
+        raise OptionError("seed has no effect without shuffle; add --shuffle (shuffle=True), or drop it")
+
+
+def idle_options(options: ConvertOptions, given: Collection[str], format_name: str, dst: str) -> list[str]:
+    """What there is to say of options that change nothing, where what comes is what was asked for all the same."""
+    recode, words = options.recode, []
+    if "upscale" in given and recode.resize_mode in _FIXED_MODES:
+        words.append(f"upscale had no effect: resize_mode {recode.resize_mode!r} enlarges smaller images anyway")
+    if "optimize" in given and recode.encode not in _WITH_TABLES:
+        words.append(f"optimize had no effect with encode {recode.encode!r}: only JPEG has Huffman tables to choose")
+    if "shard_size" in given and (idle := idle_shard_size(format_name, dst)):
+        words.append(idle)
+    return words
+
+
+def idle_shard_size(format_name: str, dst: str) -> str:
+    """Why a shard size that was given has no effect on this output, "" where it has one."""
+    if format_name == "tar" and not dst.lower().endswith(".tar"):
+        return ""
+    what = "a single .tar file" if format_name == "tar" else f"{format_name}, which has no shards"
+    return (
+        f"{_spelled('shard_size')} has no effect on {what}; "
+        "for shards name a folder as DST, with --format tar (format='tar'), or drop it"
+    )
+
+
 def parse_size(value: int | str, name: str = "shard_size") -> int:
     """A number of bytes: an int, or a text such as "256MB", "1.5 GB" or "64MiB".
 
@@ -101,9 +154,9 @@ def parse_size(value: int | str, name: str = "shard_size") -> int:
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
         if match is None or match[2].lower() not in _UNITS:
-            raise OptionError(f'{_spelled(name)} must be a size such as "256MB", "1GB" or "64MiB", not {value!r}')
-        value = int(float(match[1]) * _UNITS[match[2].lower()])
-    _check_int(name, value, 1, None)
+            raise OptionError(f'{_spelled(name)} must be a size such as "256MB", "1GB" or "64MiB", not {value!r:.80}')
+        value = int(min(float(match[1]) * _UNITS[match[2].lower()], 2.0**64))
+    _check_int(name, value, 1, 2**63 - 1)
     return value
 
 

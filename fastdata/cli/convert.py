@@ -27,21 +27,27 @@ def command(  # as many parameters as the command has options: this signature is
         int | None, typer.Option(parser=whole, metavar="N", help="The side asked for, in pixels.  [default: as it is]")
     ] = None,
     resize_mode: Annotated[
-        str, typer.Option(metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.")
-    ] = "shorter",
+        str | None,
+        typer.Option(
+            metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.  [default: shorter]"
+        ),
+    ] = None,
     upscale: Annotated[
         bool, typer.Option("--upscale", help="Also enlarge smaller images (not needed for exact, crop).")
     ] = False,
     pad_color: Annotated[
-        str, typer.Option(metavar="R,G,B", help="Around the picture, with --resize-mode pad.")
-    ] = "0,0,0",
+        str | None,
+        typer.Option(metavar="R,G,B", help="Around the image, with --resize-mode pad.  [default: 0,0,0]"),
+    ] = None,
     encode: Annotated[
         str,
         typer.Option(
             metavar="jpeg|png|webp|bmp|raw|keep", help="How pictures are stored; keep: the bytes, if nothing changes."
         ),
     ] = "jpeg",
-    quality: Annotated[int, typer.Option(parser=whole, metavar="1..100", help="For jpeg and webp.")] = 90,
+    quality: Annotated[
+        int | None, typer.Option(parser=whole, metavar="1..100", help="For jpeg and webp.  [default: 90]")
+    ] = None,
     optimize: Annotated[
         bool, typer.Option("--optimize", help="Huffman tables for each JPEG: 3 % smaller, slower to encode.")
     ] = False,
@@ -61,10 +67,11 @@ def command(  # as many parameters as the command has options: this signature is
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Write in a random order, as streaming tars in training needs.")
     ] = False,
-    seed: Annotated[int, typer.Option(parser=whole, metavar="N", help="Of --shuffle.")] = 0,
+    seed: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Of --shuffle.  [default: 0]")] = None,
     shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Of a tar shard, in KB, MB, GB, KiB, MiB or GiB.")
-    ] = "256MB",
+        str | None,
+        typer.Option(metavar="SIZE", help="Of a tar shard, in KB, MB, GB, KiB, MiB or GiB.  [default: 256MB]"),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(parser=whole, metavar="N", help="Processes.  [default: the cores this process may use]"),
@@ -93,6 +100,8 @@ def command(  # as many parameters as the command has options: this signature is
     }  # fmt: skip
     if max_pixels is not None:
         options["max_pixels"] = max_pixels
+    if shard_size is not None:
+        _check_shard_size(dst, format, shard_size)
     result = convert(src, dst, **options)
     _tell(result, dst, quiet, report)
     if result.error:
@@ -100,6 +109,22 @@ def command(  # as many parameters as the command has options: this signature is
         raise typer.Exit(FAILED)
     if result.rejected:
         raise typer.Exit(REJECTED)
+
+
+def _check_shard_size(dst: str, format: str | None, shard_size: str) -> None:
+    """Refuse a shard size where nothing is cut into shards. A program may give one to several formats, and is warned;
+    a person who gives one expects shards.
+
+    Raises:
+        OptionError: names it.
+    """
+    from fastdata.converters.options import idle_shard_size, parse_size
+    from fastdata.errors import OptionError
+    from fastdata.formats import format_of
+
+    parse_size(shard_size)
+    if words := idle_shard_size(format_of(dst, format), dst):
+        raise OptionError(words)
 
 
 def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> None:
