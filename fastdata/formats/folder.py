@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
+from fastdata.formats.descriptors import open_regular
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
 from fastdata.formats.verify import Problem, Verified, words_of
@@ -186,15 +186,12 @@ def read_file(path: str, limit: int = -1) -> bytes:
     Raises:
         OSError: it cannot be read, or is not a regular file.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        with open(descriptor, "rb", buffering=0, closefd=False) as file:
-            return file.read(limit)
-    finally:
-        os.close(descriptor)
+        descriptor, _ = open_regular(path)
+    except FormatError as error:
+        raise OSError(errno.EINVAL, "not a regular file", path) from error
+    with open(descriptor, "rb", buffering=0) as file:
+        return file.read(limit)
 
 
 class FolderReader(Closing, Verified):
