@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fastdata.converters.worker import anonymous_file, run_spawned
+from fastdata.codec.chatter import anonymous_file
+from fastdata.converters.worker import run_spawned
 
 # One thread in every library that would start a pool of its own: the processes are the parallelism.
 _SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -123,6 +123,7 @@ def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) ->
 
 def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePlan | None) -> Recoded:
     from fastdata.codec.encode import encode
+    from fastdata.codec.jpeg import ended
 
     width, height = info.upright_size
     reduce = reduction(width, height, plan) if plan is not None and info.format == "jpg" else 1
@@ -130,7 +131,7 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePl
     if reduce == 1 and rgb.shape[:2] != (height, width):  # the header told another size than the data have
         plan = _plan(rgb.shape[1], rgb.shape[0], options)
     if options.encode == "keep" and plan is None and not damaged and info.format in IMAGE_FIELDS:
-        return Recoded(info.format, data, notes)
+        return Recoded(info.format, ended(data) if info.cut else data, notes)  # all that is missing then
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     region = reduced_region(width, height, reduce, info.orientation) if reduce > 1 else None
     rgb, engine = _shaped(rgb, plan, options, region)

@@ -12,9 +12,7 @@ import faulthandler
 import importlib
 import os
 import pickle
-import re
 import sys
-import tempfile
 import threading
 import traceback
 import warnings
@@ -23,16 +21,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fastdata.codec.chatter import anonymous_file, condense
+
 Function = Callable[[Any], tuple[Any, bytes]]
 Answer = tuple[Any, bytes, str]
 
 # A message goes out when it holds this much: few large blobs are never gathered, many small ones share their costs.
 _FLUSH_BYTES = 1 << 20
-# What a decoder says about one file is kept up to here: enough for the reason, no flood.
-_MAX_CHATTER = 300
-# "[ WARN:0@0.123] global file.cpp:12 function " and "/path/file.py:12: SomeWarning: ": times, threads and places that
-# differ from run to run.
-_NOISE = re.compile(r"^\[ *\w+: *\d+@[\d.]+\] (global \S+:\d+ \S+ )?|^\S+\.py:\d+: (?=\w+Warning: )", re.MULTILINE)
+# What is said about one file is looked at up to here.
+_MAX_CHATTER = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +52,6 @@ def run_spawned(connection: Any) -> None:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     serve(connection)
-
-
-def anonymous_file() -> int:
-    """A descriptor of a file without a name, for what decoders write."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("fastdata-worker-log")
-    handle, path = tempfile.mkstemp(prefix="fastdata-worker-log")
-    with contextlib.suppress(OSError):  # Windows keeps it until it is closed
-        os.unlink(path)
-    return handle
 
 
 def serve(connection: Any) -> None:
@@ -120,22 +107,11 @@ def _chatter() -> str:
         if size == 0:
             return ""
         os.lseek(2, 0, os.SEEK_SET)
-        text = os.read(2, 64 * _MAX_CHATTER).decode("utf-8", "replace")
+        text = os.read(2, _MAX_CHATTER).decode("utf-8", "replace")
         os.ftruncate(2, 0)
         os.lseek(2, 0, os.SEEK_SET)
         return condense(text)
     return ""
-
-
-def condense(text: str) -> str:
-    """Lines of decoder chatter as one line, each said once, cut where it gets long.
-
-    >>> condense("[ WARN:0@0.12] global a.cpp:3 f bad data\\n[ WARN:0@0.15] global a.cpp:3 f bad data\\n")
-    'bad data'
-    """
-    lines = dict.fromkeys(" ".join(line.split()) for line in _NOISE.sub("", text).splitlines() if line.strip())
-    line = "; ".join(lines)
-    return line if len(line) <= _MAX_CHATTER else line[: _MAX_CHATTER - 3] + "..."
 
 
 def _end_with(connection: Any) -> None:

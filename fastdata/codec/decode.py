@@ -9,10 +9,11 @@ contiguous, writable and owned by the caller. One rule each:
 - The orientation is read by `probe`, from EXIF or from AVIF's properties, and applied here, once.
 - Gray and palette become RGB, CMYK and YCCK by the simple formula that Pillow has; 16 bits keep their upper eight.
 - Transparency is laid over white or black, or dropped.
-- Data that end early are refused, or filled up where `keep_damaged` is set.
+- Data that end early are refused, or filled up where `keep_damaged` is set. A JPEG ends early where coded data are
+  missing, with an end marker or without; one that lacks nothing but its end marker is whole.
 
-Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. (libjpeg, libpng and
-libtiff themselves write to descriptor 2 about damaged data; whoever wants that as a warning reads the descriptor.)
+Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. What libjpeg, libpng
+and libtiff would write to descriptor 2 about damaged data is part of that reason, or a note.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def decode(
         keep_damaged: pictures whose data end early are filled up instead of refused.
         reduce: 2, 4 or 8 decode a JPEG at that fraction of its size (sides rounded up); other kinds ignore it.
         info: what `probe(data)` gave, where it is known already.
-        notes: takes a line for each repair that was made, where somebody wants to report it.
+        notes: takes a line for each repair that was made, and for what a decoder said of the data.
 
     Returns:
         H x W x 3 uint8, contiguous, writable, not shared with anything.
@@ -108,16 +109,10 @@ def decode(
         info = probe(data)
     if info.pixels > max_pixels:
         raise _too_large(info, max_pixels)
-    if info.cut and not keep_damaged:
-        raise CutError(info.cut)
-    pixels = None
-    if info.format == "jpg":  # with an end marker put back, OpenCV fills up what is missing
-        whole = bytes(data) + b"\xff\xd9" if info.cut else data
-        pixels = jpeg.pixels(whole, reduce, (info.width, info.height))
+    notes = [] if notes is None else notes
+    pixels = _jpeg(data, info, reduce, keep_damaged, notes) if info.format == "jpg" else None
     if pixels is None:
-        pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, [] if notes is None else notes)
-    elif info.cut and notes is not None:
-        notes.append(f"{info.cut}; the rest is filled up")
+        pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, notes)
     # Pillow has turned TIFFs already.
     return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
 
@@ -149,23 +144,47 @@ def _opencv_reads(info: ImageInfo) -> bool:
     return info.format == "png" or (info.format in ("webp", "avif") and info.bits == 8 and not info.animated)
 
 
+def _jpeg(data: Data, info: ImageInfo, reduce: int, keep: bool, notes: list[str]) -> NDArray[np.uint8] | None:
+    """A JPEG's pixels; None for those that only Pillow reads, or nobody."""
+    whole = jpeg.ended(data) if info.cut else data
+    pixels, said = jpeg.examined(whole, reduce, (info.width, info.height))
+    if pixels is None:
+        return None
+    if jpeg.ends_early(said):
+        if not keep:
+            raise CutError(f"{info.cut or 'the JPEG has fewer coded data than pixels'} ({said})")
+        notes.append(f"{info.cut or said}; the rest is filled up")
+    elif said:
+        notes.append(f"the decoder says: {said}")
+    elif info.cut:
+        notes.append("the JPEG lacks its end marker, and nothing else")
+    return pixels
+
+
 def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, notes: list[str]) -> NDArray[np.uint8]:
     """Everything but a JPEG that OpenCV reads."""
+    if info.cut and not keep:
+        raise CutError(info.cut)
     if info.format == "npy":
         return _npy(data, info, background)
     clean, harm = png.pixels_only(data) if info.format == "png" else (data, "")
     if harm and not keep:
         raise DecodeError(harm)
+    said = ""
     if not info.cut and not harm and _opencv_reads(info):
-        pixels = imdecode(clean, cv2.IMREAD_UNCHANGED if info.alpha else COLOR)
-        if pixels is not None:
-            level = png.clear_level(data, info.bits) if info.alpha and pixels.ndim == 2 else -1
-            return _blended(pixels, background, level) if info.alpha else pixels
-    pixels = fallback.decode(data, info, background, lenient=keep)
+        found, said = imdecode(clean, cv2.IMREAD_UNCHANGED if info.alpha else COLOR)
+        if found is not None:
+            if said:
+                notes.append(f"the decoder says: {said}")
+            level = png.clear_level(data, info.bits) if info.alpha and found.ndim == 2 else -1
+            return _blended(found, background, level) if info.alpha else found
+    pixels, said = fallback.decode(data, info, background, lenient=keep, said=said)
     if info.cut or harm:
         notes.append(f"{info.cut or harm}; the rest is filled up")
     elif info.format == "jpg" or _opencv_reads(info):
-        notes.append("OpenCV could not decode it, Pillow did; it may be damaged")
+        notes.append(f"OpenCV could not decode it, Pillow did; it may be damaged{f' ({said})' if said else ''}")
+    elif said:
+        notes.append(f"the decoder says: {said}")
     return pixels
 
 

@@ -1,23 +1,28 @@
-"""The one EXIF value that decoding needs: how a picture is to be turned.
+"""The one value that decoding needs of EXIF and XMP: how an image is to be turned.
 
-Flows in: an EXIF block (a TIFF header and its first directory). Flows out: 1 to 8, and 0 for a block that does not
-tell, so that a later one may: a damaged EXIF block never costs a picture.
+Flows in: an EXIF block (a TIFF header and its first directory) or an XMP packet. Flows out: 1 to 8; 0 for a block that
+does not tell, and SENSELESS for one that tells nonsense, so that a later one may: a damaged block never costs an image.
+EXIF comes first; XMP counts where no EXIF block has a value at all, as in Pillow.
 """
 
 from __future__ import annotations
 
+import re
 from struct import error as struct_error
 from struct import unpack_from
 
 from fastdata.codec.info import Data
 
+SENSELESS = -1
 _ORIENTATION = 0x0112
+# As an attribute or an element; nothing else is looked for, as in Pillow: a packet is no reason to parse XML.
+_IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 # EXIF says SHORT; some writers use BYTE or LONG. Type -> format code of the value.
 _CODES = {1: "B", 3: "H", 4: "I"}
 
 
 def orientation(data: Data, start: int, end: int) -> int:
-    """The orientation in the EXIF block at data[start:end], which may begin with `Exif\\0\\0`; 0 for none."""
+    """The orientation in the EXIF block at data[start:end], which may begin with `Exif\\0\\0`."""
     if data[start : start + 4] == b"Exif":
         start += 6
     order = "<" if data[start : start + 2] == b"II" else ">"
@@ -31,7 +36,14 @@ def orientation(data: Data, start: int, end: int) -> int:
             tag, kind = unpack_from(order + "HH", data, entry)
             if tag == _ORIENTATION:
                 value = unpack_from(order + _CODES.get(kind, "H"), data, entry + 8)[0]
-                return value if 1 <= value <= 8 else 0
+                return value if 1 <= value <= 8 else SENSELESS
     except struct_error:  # the block ends before its directory does
         return 0
     return 0
+
+
+def xmp_orientation(packet: Data) -> int:
+    """The orientation that an XMP packet states, 1 where it states none."""
+    found = _IN_XMP.search(packet)
+    value = int(found[1]) if found else 1
+    return value if 1 <= value <= 8 else 1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec import quiet
 from fastdata.codec.blend import blend, by_bands, eight_bits, three
+from fastdata.codec.chatter import hear
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import DecodeError, UnsupportedError, resource_error
 
@@ -29,36 +30,50 @@ _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 _ORIENTATION = 0x0112
 
 
-def decode(data: Data, info: ImageInfo, background: int | None, *, lenient: bool = False) -> NDArray[np.uint8]:
-    """Decodes the first frame.
+def decode(
+    data: Data, info: ImageInfo, background: int | None, *, lenient: bool = False, said: str = ""
+) -> tuple[NDArray[np.uint8], str]:
+    """The first frame, and what other decoders (`said`) and the libraries beneath Pillow wrote about it.
 
     Raises:
         DecodeError: Pillow could not; the message is its reason in one line.
     """
+    found, words = hear(lambda: _tried(data, info, background, lenient))
+    said = "; ".join(filter(None, (said, words)))
+    if isinstance(found, DecodeError):
+        raise type(found)(f"{found} ({said})" if said else str(found)) from found.__cause__
+    return found, said
+
+
+def _tried(data: Data, info: ImageInfo, background: int | None, lenient: bool) -> NDArray[np.uint8] | DecodeError:
+    """The picture, or why there is none."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as picture:
             # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
             if picture.width * picture.height > info.pixels:
-                raise DecodeError(f"the {info.format.upper()} states two sizes: {picture.size} and {info.upright_size}")
+                two = f"{picture.size} and {info.upright_size}"
+                return DecodeError(f"the {info.format.upper()} states two sizes: {two}")
             if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
                 picture.getexif()[_ORIENTATION] = info.orientation
             picture.load()
             _check_mode(picture.mode, info)
             return by_bands((picture.height, picture.width), lambda rows: _rgb(_rows(picture, rows), info, background))
-    except UnidentifiedImageError as error:
-        raise DecodeError(
-            f"a {info.format.upper()} of a form that is not read, or damaged; save it anew first"
-        ) from error
-    except DecodeError:
-        raise
+    except DecodeError as error:
+        return error
     except Exception as error:
         if resource_error(error) is not None:  # of memory; or of descriptors, since plugins are loaded here
             raise
         # Pillow's plugins raise whatever their parsing runs into (OSError, SyntaxError, struct.error, KeyError, ...).
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DecodeError(f"the {info.format.upper()} cannot be decoded: {reason}") from error
+        if isinstance(error, UnidentifiedImageError):
+            words = f"a {info.format.upper()} of a form that is not read, or damaged; save it anew first"
+        else:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            words = f"the {info.format.upper()} cannot be decoded: {reason}"
+        failed = DecodeError(words)
+        failed.__cause__ = error
+        return failed
 
 
 def _rows(picture: Image.Image, rows: slice) -> Image.Image:

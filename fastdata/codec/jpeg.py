@@ -1,12 +1,13 @@
 """JPEG pixels: the decoder of every JPEG, as fast as the installed wheels allow.
 
-In: a whole JPEG. Out: its pixels as stored, RGB, at full size or at 1/2, 1/4 or 1/8; None where the data make a decoder
-complain. simplejpeg (the extra `fast`) is asked first and OpenCV otherwise; both are libjpeg-turbo with the same
-settings and give the same pixels. Neither turns pictures.
+In: a whole JPEG. Out: its pixels as stored, RGB, at full size or at 1/2, 1/4 or 1/8, and what libjpeg has to say about
+damage. simplejpeg (the extra `fast`) is asked first and OpenCV otherwise; both are libjpeg-turbo with the same settings
+and give the same pixels. Neither turns images.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.chatter import condense
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.errors import resource_error
 
@@ -36,8 +38,17 @@ FLAGS = {1: COLOR} | {
 _SURE = 8
 
 
+# What libjpeg warns of, and goes on; anything else ends its work.
+_WARNINGS = (
+    "Corrupt JPEG data", "Premature end of JPEG", "Inconsistent progression", "Invalid SOS parameters",
+    "Unknown Adobe", "Warning: unknown JFIF",
+)  # fmt: skip
+# The warnings that there are fewer coded data than pixels, in the whole image or between two restart markers.
+_ENDS_EARLY = ("Corrupt JPEG data: premature end", "Premature end of JPEG")
+
+
 def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None = None) -> RGB | None:
-    """Decode a JPEG.
+    """Decode a JPEG that gives no cause for complaint.
 
     Args:
         data: the whole file.
@@ -48,30 +59,52 @@ def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None 
     Returns:
         H x W x 3, contiguous and writable; None where the data are damaged, or of a kind that only Pillow reads.
     """
+    found, said = examined(data, scale, size, scratch)
+    return None if said else found
+
+
+def examined(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None = None) -> tuple[RGB | None, str]:
+    """The pixels of a JPEG that may be damaged, and what libjpeg says about it ("" where it is whole)."""
     fast = _simplejpeg()
     if fast is not None and (scale == 1 or max(size) >= _SURE):
         try:
-            return fast(data, scale, size, scratch)
-        except ValueError as error:  # damaged, or CMYK: OpenCV repairs the first and reads the second
+            return fast(data, scale, size, scratch), ""
+        except ValueError as error:  # damaged, or CMYK, which OpenCV reads
             if resource_error(error) is not None:
                 raise MemoryError(str(error)) from error
+            said = condense(str(error))
+        if said.startswith(_WARNINGS):
+            with contextlib.suppress(ValueError):
+                return fast(data, scale, size, scratch, strict=False), said
     return imdecode(data, FLAGS[scale])
 
 
+def ends_early(said: str) -> bool:
+    """Whether libjpeg says that pixels are missing, rather than that some may be wrong."""
+    return any(words in said for words in _ENDS_EARLY)
+
+
+def ended(data: Data) -> bytes:
+    """A JPEG that lacks its end marker, or the second byte of that, with it."""
+    return bytes(data) + (b"\xd9" if data[-1:] == b"\xff" else b"\xff\xd9")
+
+
 @functools.cache
-def _simplejpeg() -> Callable[[Data, int, Size, RGB | None], RGB] | None:
+def _simplejpeg() -> Callable[..., RGB] | None:
     try:
         from simplejpeg import decode_jpeg
     except ImportError:
         return None
 
-    def decode(data: Data, scale: int, size: Size, scratch: RGB | None) -> RGB:
+    def decode(data: Data, scale: int, size: Size, scratch: RGB | None, strict: bool = True) -> RGB:
         width, height = size
         # The frame header has been read before, by us; should libjpeg read another size, it raises.
         buffer = scratch if scratch is not None and 0 < 3 * width * height <= scratch.size else None
         if scale == 1:
-            return decode_jpeg(data, buffer=buffer)  # type: ignore[no-any-return]
+            return decode_jpeg(data, buffer=buffer, strict=strict)  # type: ignore[no-any-return]
         width, height = -(-width // scale), -(-height // scale)
-        return decode_jpeg(data, min_width=width, min_height=height, min_factor=1, buffer=buffer)  # type: ignore[no-any-return]
+        return decode_jpeg(  # type: ignore[no-any-return]
+            data, min_width=width, min_height=height, min_factor=1, buffer=buffer, strict=strict
+        )
 
     return decode

@@ -1,4 +1,4 @@
-"""OpenCV's decoder, silent: bytes and flags flow in, an array flows out, or None where it refuses."""
+"""OpenCV's decoder, silent: bytes and flags flow in, an array flows out, or None where it refuses, and what it said."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.chatter import hear
 from fastdata.codec.quiet import silence
 
 if TYPE_CHECKING:
@@ -16,16 +17,20 @@ if TYPE_CHECKING:
 COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 
-def imdecode(data: Data, flags: int) -> NDArray[Any] | None:
-    """What OpenCV makes of the data, None where it refuses or raises.
+def imdecode(data: Data, flags: int) -> tuple[NDArray[Any] | None, str]:
+    """What OpenCV makes of the data, None where it refuses or raises; and what it wrote.
 
     Raises:
         MemoryError: there is not enough memory.
     """
-    try:
-        with silence:
-            return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error as error:
-        if error.code == cv2.Error.StsNoMem:
-            raise MemoryError("OpenCV ran out of memory") from error
-        return None
+
+    def decoded() -> NDArray[Any] | None:
+        try:
+            with silence:
+                return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        except cv2.error as error:
+            if error.code == cv2.Error.StsNoMem:
+                raise MemoryError("OpenCV ran out of memory") from error
+            return None
+
+    return hear(decoded)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import zlib
 from struct import unpack_from
 
-from fastdata.codec.exif import orientation
+from fastdata.codec.exif import orientation, xmp_orientation
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 _MODES = {0: "gray", 2: "rgb", 3: "palette", 4: "gray", 6: "rgb"}
 _PIXEL_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
+_TEXT_CHUNKS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
+# Keywords of texts that may tell the orientation: EXIF in hex digits, as ImageMagick wrote it, and XMP.
+_EXIF, _XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
+# Of a text that is longer when it is inflated, no more is looked at; Pillow has the same limit.
+_MOST_TEXT = 1 << 20
 
 
 def read(data: Data) -> ImageInfo:
@@ -24,8 +29,8 @@ def read(data: Data) -> ImageInfo:
     width, height, bits, color = unpack_from(">IIBB", data, 16)
     if not 0 < width < 2**31 or not 0 < height < 2**31 or color not in _MODES:
         raise DecodeError(f"the PNG claims {width} x {height} pixels of colour type {color}")
-    turn, alpha, animated, at, cut = 1, color >= 4, False, 33, "the PNG's data end before its IEND chunk"
-    colors = color != 3
+    turn, alpha, animated, at, cut = 0, color >= 4, False, 33, "the PNG's data end before its IEND chunk"
+    colors, texts = color != 3, dict[bytes, tuple[bytes, int, int]]()
     while at + 12 <= len(data):
         length, name = unpack_from(">I4s", data, at)
         if at + 12 + length > len(data):
@@ -38,9 +43,40 @@ def read(data: Data) -> ImageInfo:
         colors = colors or name == b"PLTE"
         if name == b"eXIf":
             turn = orientation(data, at + 8, at + 8 + length) or turn
+        elif name in _TEXT_CHUNKS:
+            keyword = bytes(data[at + 8 : at + 30]).partition(b"\0")[0]
+            texts[keyword] = name, at + 8, at + 8 + length
         alpha, animated = alpha or name == b"tRNS", animated or name == b"acTL"
         at += 12 + length
+    turn = max(turn or _told(data, texts), 1)
     return ImageInfo("png", width, height, turn, bits, _MODES[color], alpha, animated, True, cut)
+
+
+def _told(data: Data, texts: dict[bytes, tuple[bytes, int, int]]) -> int:
+    """The orientation that texts tell, EXIF before XMP; 0 for none."""
+    turn = 0
+    if _EXIF in texts:
+        try:
+            block = bytes.fromhex(b"".join(_text(data, *texts[_EXIF]).split(b"\n")[3:]).decode("ascii"))
+        except ValueError:  # as damaged EXIF anywhere
+            block = b""
+        turn = orientation(block, 0, len(block))
+    return turn or (xmp_orientation(_text(data, *texts[_XMP])) if _XMP in texts else 0)
+
+
+def _text(data: Data, name: bytes, start: int, end: int) -> bytes:
+    """A text chunk's text; what there is of it where it is damaged."""
+    body = bytes(data[start:end]).partition(b"\0")[2]
+    packed = name == b"zTXt" or (name == b"iTXt" and body[:1] == b"\1")
+    if name == b"iTXt":  # flag, method, language and translated keyword come first
+        body = body[2:].partition(b"\0")[2].partition(b"\0")[2]
+    if not packed:
+        return body
+    body = body[1:] if name == b"zTXt" else body
+    try:
+        return zlib.decompressobj().decompress(body, _MOST_TEXT)
+    except zlib.error:
+        return b""
 
 
 def pixels_only(data: Data) -> tuple[Data, str]:

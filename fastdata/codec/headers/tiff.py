@@ -5,18 +5,20 @@ from __future__ import annotations
 from struct import calcsize, unpack_from
 from struct import error as struct_error
 
+from fastdata.codec.exif import xmp_orientation
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 256, 257, 258, 259, 262
 _STRIPS, _TURN, _SAMPLES, _ROWS, _STRIP_BYTES, _PLANES = 273, 274, 277, 278, 279, 284
-_TILE_WIDTH, _TILE_HEIGHT = 322, 323
+_TILE_WIDTH, _TILE_HEIGHT, _XMP = 322, 323, 700
 _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG = 324, 325, 330, 338, 339, 50706
 _WANTED = frozenset({
     _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _TURN, _SAMPLES, _ROWS,
     _STRIP_BYTES, _PLANES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG,
 })  # fmt: skip
 _TYPES = {1: "B", 3: "H", 4: "I", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}  # others carry nothing wanted here
+_BYTES = (1, 7)
 _MODES = {0: "gray-inverted", 1: "gray", 2: "rgb", 3: "palette", 5: "cmyk", 6: "ycc", 8: "lab"}
 _JPEG = frozenset({6, 7})
 
@@ -33,7 +35,7 @@ def read(data: Data) -> ImageInfo:
     if not 0 < width < 2**31 or not 0 < height < 2**31:
         raise DecodeError(f"the TIFF claims {width} x {height} pixels")
     _refuse(tags, bits)
-    turn = _one(tags, _TURN, 1)
+    turn = _one(tags, _TURN) if _TURN in tags else xmp_orientation(data[slice(*tags.get(_XMP, (0, 0)))])
     turn = turn if 1 <= turn <= 8 else 1
     mode = _MODES.get(_one(tags, _PHOTOMETRIC, 1), "other")
     tile = _one(tags, _TILE_WIDTH) * _one(tags, _TILE_HEIGHT)
@@ -76,6 +78,9 @@ def _directory(data: Data) -> tuple[Tags, bool]:
         tag, kind, number = unpack_from(order + ("HHQ" if big else "HHI"), data, where)
         if tag in _WANTED and kind in _TYPES and number:
             tags[tag] = _values(data, order, _TYPES[kind], number, (where + entry - calcsize(offset), offset))
+        elif tag == _XMP and kind in _BYTES:  # where it begins and ends
+            start = unpack_from(offset, data, where + entry - calcsize(offset))[0]
+            tags[tag] = start, start + number
     end = first + count * entry
     more = end + calcsize(offset) <= len(data) and unpack_from(offset, data, end)[0] != 0
     return tags, more

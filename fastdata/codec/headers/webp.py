@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from fastdata.codec.exif import orientation
+from fastdata.codec.exif import orientation, xmp_orientation
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError
 
@@ -17,7 +17,7 @@ def read(data: Data) -> ImageInfo:
     end = 8 + unpack_from("<I", data, 4)[0]
     cut = "the WebP's data end before its stated length" if end > size else ""
     width = height = claimed = 0
-    turn, alpha, animated, lossless, at = 1, False, False, False, 12
+    turn, alpha, animated, lossless, at, packet = 0, False, False, False, 12, slice(0)
     while at + 8 <= min(end, size):
         name, length = unpack_from("<4sI", data, at)
         body = at + 8
@@ -34,10 +34,13 @@ def read(data: Data) -> ImageInfo:
             lossless = True
         elif name == b"EXIF":
             turn = orientation(data, body, min(body + length, size)) or turn
+        elif name == b"XMP ":
+            packet = slice(body, body + length)
         at = body + length + (length & 1)
     if not width or not height:
         raise DecodeError("the WebP has no picture in it")
-    return ImageInfo("webp", width, height, turn, 8, "rgb", alpha, animated, lossless, cut, claimed)
+    turn = turn or xmp_orientation(data[packet])
+    return ImageInfo("webp", width, height, max(turn, 1), 8, "rgb", alpha, animated, lossless, cut, claimed)
 
 
 def _frame(data: Data, name: bytes, at: int) -> tuple[int, int, bool] | None:
