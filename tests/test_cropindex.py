@@ -53,14 +53,14 @@ def made(
 
 
 def with_opencv(data: Any, scale: int, _: tuple[int, int]) -> RGB | None:
-    return imdecode(data, jpeg.FLAGS[scale])
+    return imdecode(data, jpeg.FLAGS[scale])[0]
 
 
 def with_simplejpeg(data: Any, scale: int, size: tuple[int, int]) -> RGB | None:
     pytest.importorskip("simplejpeg")
     fast = jpeg._simplejpeg()
     assert fast is not None
-    return fast(data, scale, size, None) if scale == 1 or max(size) >= 8 else imdecode(data, jpeg.FLAGS[scale])
+    return fast(data, scale, size, None) if scale == 1 or max(size) >= 8 else imdecode(data, jpeg.FLAGS[scale])[0]
 
 
 def box_of(shares: tuple[float, ...], width: int, height: int) -> tuple[int, int, int, int]:

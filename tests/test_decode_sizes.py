@@ -22,7 +22,7 @@ BAD = sorted(name for name, (_, rgb) in ODD.items() if rgb is None)
 
 def forbid_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever would take memory for pixels is called no more."""
-    for place, name in ((jpeg, "pixels"), (module, "imdecode"), (module, "_npy"), (fallback, "decode")):
+    for place, name in ((jpeg, "examined"), (module, "imdecode"), (module, "_npy"), (fallback, "decode")):
         monkeypatch.setattr(place, name, None)
 
 
