@@ -17,7 +17,7 @@ import numpy as np
 
 from fastdata.converters.writers.base import SinkOptions, finished, sized
 from fastdata.errors import ConvertError
-from fastdata.formats.hdf5 import INDEX, MANIFEST, PAYLOAD, PAYLOAD_AT
+from fastdata.formats.hdf5 import INDEX, MANIFEST, PAYLOAD, PAYLOAD_AT, SMALLEST
 from fastdata.formats.index import Columns, IndexBuilder
 from fastdata.manifest import DataFile, Manifest
 from fastdata.record import Record
@@ -30,9 +30,6 @@ _BUFFER = 1 << 20
 # itself. Fixed bounds, since the newest ones would depend on the HDF5 that is installed.
 _LIBVER = ("v110", "v110")
 _COPY = 1 << 24
-# HDF5 aligns what is at least as large as a threshold. The payload must be aligned and HDF5's own blocks (2 kB) must
-# not, so a smaller payload is padded with zeros to this size.
-_SMALLEST = 4096
 
 
 class Hdf5Sink:
@@ -53,9 +50,9 @@ class Hdf5Sink:
         return places
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
-        if self._place < PAYLOAD_AT + _SMALLEST:
-            self._file.write(bytes(PAYLOAD_AT + _SMALLEST - self._place))
-            self._place = PAYLOAD_AT + _SMALLEST
+        if self._place < PAYLOAD_AT + SMALLEST:
+            self._file.write(bytes(PAYLOAD_AT + SMALLEST - self._place))
+            self._place = PAYLOAD_AT + SMALLEST
         columns = builder.columns()
         places = list[int]()
 
@@ -74,7 +71,7 @@ class Hdf5Sink:
         import h5py
 
         self._file.flush()  # a disk that is full already says so here, in the system's own words
-        large = {"alignment_threshold": _SMALLEST, "alignment_interval": PAYLOAD_AT}
+        large = {"alignment_threshold": SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
             if _hole(file, PAYLOAD, self._place - PAYLOAD_AT) != PAYLOAD_AT:
                 raise ConvertError("HDF5 did not put the payload where it should lie; please report this")

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +23,10 @@ import numpy as np
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, ReadOptions
 from fastdata.formats.files import CheckedFile
-from fastdata.formats.index import DTYPES
+from fastdata.formats.index import DTYPES, Columns
 from fastdata.formats.opening import check_index, load, manifest_in
 from fastdata.formats.packed import Packed, PackedReader
+from fastdata.formats.verify import DATA_SET, Problem
 
 if TYPE_CHECKING:
     import h5py
@@ -33,6 +36,9 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # multiple of every page size in use.
 PAYLOAD_AT = 65536
 PAYLOAD, INDEX, MANIFEST = "payload", "index", "manifest"
+# HDF5 aligns what is at least as large as a threshold. The payload must be aligned and HDF5's own blocks (2 kB) must
+# not, so a smaller payload is filled up with zeros to this size.
+SMALLEST = 4096
 
 
 def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
@@ -55,7 +61,7 @@ def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     reopen = partial(open_hdf5, options=options)
     return PackedReader(
         Packed(
-            path, manifest, columns, [path], [file.length], reopen, [file.stamp], options=options,
+            path, manifest, columns, [path], [file.length], reopen, [file.stamp], _check_rest, options,
             check_columns=loaded.check,
         )
     )  # fmt: skip
@@ -105,6 +111,48 @@ def _place(data: h5py.Dataset, kind: str) -> tuple[int, int]:
     if offset is None:
         raise ValueError(f"{data.name} does not lie in one piece")
     return offset, data.size * data.dtype.itemsize
+
+
+def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
+    """Is all around the blobs as it was written, so that plain HDF5 reads the file? Its blocks carry checksums."""
+    import h5py
+
+    path = packed.path
+    with CheckedFile(path, packed.lengths[0], packed.stamps[0]) as file, h5py.File(_Readable(file), "r") as tree:
+        for words in chain(_wrong_tree(tree, packed.columns), _wrong_filling(tree, file, packed)):
+            yield Problem(DATA_SET, path, words)
+
+
+def _wrong_tree(tree: h5py.File, columns: Columns) -> Iterator[str]:
+    """Groups and data sets that are not those of the layout."""
+    lengths = {f"{INDEX}/{name}": len(column) for name, column in columns.items()}
+    payload = max(int(columns["size"].sum()), SMALLEST)
+    lengths |= {PAYLOAD: payload, MANIFEST: tree[MANIFEST].size}
+    for group, wanted in (tree, {PAYLOAD, INDEX, MANIFEST}), (tree[INDEX], set(DTYPES)):
+        if set(group) != wanted:
+            yield f"the group {group.name} holds {sorted(group)[:20]}, not {sorted(wanted)}"
+    for name in ("/", INDEX, *lengths):
+        if len(tree[name].attrs):
+            yield f"{name} has attributes, which fastdata does not write"
+    for name, length in lengths.items():
+        data = tree[name]
+        plain = data.chunks is None and data.external is None and not data.id.get_create_plist().get_nfilters()
+        if not plain or data.shape != (length,) or len(data[:1]) != min(length, 1):
+            yield f"{name} is not one plain array of {length} elements"
+
+
+def _wrong_filling(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterator[str]:
+    """Bytes of payload and manifest that are neither a blob's nor what fills up."""
+    offset, size = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
+    ends = np.concatenate([[PAYLOAD_AT], offset + size])
+    if not np.array_equal(ends[:-1], offset):
+        yield "the payload is not the fields of all records, end to end"
+    filling = file.pieces(int(ends[-1]), PAYLOAD_AT + tree[PAYLOAD].size)
+    if any(np.frombuffer(piece, np.uint8).any() for piece in filling):
+        yield "what fills up the payload has changed"
+    begin, room = _place(tree[MANIFEST], "|u1")
+    if file.read(begin, room) != packed.manifest.to_json().ljust(room):
+        yield "what fills up the manifest has changed"
 
 
 class _Readable(io.RawIOBase):

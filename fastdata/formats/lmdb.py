@@ -27,7 +27,7 @@ from fastdata.formats.index import INDEX_NAME, IndexBuilder
 from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
 from fastdata.formats.opening import check_files, load_index, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
-from fastdata.formats.verify import DATA_SET, Problem
+from fastdata.formats.verify import DATA_SET, Problem, check_index_file
 from fastdata.manifest import MANIFEST_NAME, Manifest
 from fastdata.record import foreign_label
 
@@ -87,12 +87,14 @@ def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.i
 
 
 def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
+    """Does plain lmdb find each value where the index says, and is all around the values as it was written?"""
     offsets, sizes = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
-    with CheckedFile(packed.files[0], packed.lengths[0], packed.stamps[0]) as data:
-        found = rest_hash(data, offsets, sizes)
-    if found != packed.manifest.files[0].rest_sha256:
-        words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
-        yield Problem(DATA_SET, packed.files[0], words)
+    path = packed.files[0]
+    with CheckedFile(path, packed.lengths[0], packed.stamps[0]) as data:
+        if rest_hash(data, offsets, sizes) != packed.manifest.files[0].rest_sha256:
+            words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
+            yield Problem(DATA_SET, path, words)
+    yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
 
 
 def _open_foreign(path: str, options: ReadOptions) -> PackedReader:

@@ -7,6 +7,7 @@ The time is linear, but for sorting, whatever the columns hold.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FastdataError, RecordError, as_resource_error
+from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import Columns, key_hash
 from fastdata.manifest import Fingerprint, Manifest
 from fastdata.record import check_key, is_field_name
@@ -85,6 +87,16 @@ def words_of(error: Exception, where: str) -> str:
 def name_of(keys: Sequence[str], row: int) -> str:
     """What a record is called where its key may be anything."""
     return keys[row] or f"record {row}, without a key"
+
+
+def check_index_file(path: str, manifest: Manifest, begin: int = 0, end: int | None = None) -> Iterator[Problem]:
+    """What fills an index up, between its columns, is as it was written: the bytes themselves have its hash."""
+    digest = hashlib.sha256()
+    with CheckedFile(path) as file:
+        for piece in file.pieces(begin, file.length if end is None else end):
+            digest.update(piece)
+    if digest.hexdigest() != manifest.index_sha256:
+        yield Problem(DATA_SET, path, "what fills up the index has changed")
 
 
 def places_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
