@@ -16,7 +16,8 @@ torch's default one) and starts worker w with base + w, which is `torch.initial_
 Not covered: with `num_workers=0` transforms run in the main process and draw from what `seed_everything` seeded, the
 same on every rank (give `seed_everything` a seed per rank, if that is not wanted). Persistent workers are seeded once
 and then draw on. `PYTHONHASHSEED`, which orders sets of strings, is read when Python starts: set it in the shell.
-The rank is torch.distributed's where there is a process group, else `RANK`, which torchrun sets, else 0.
+The rank is torch.distributed's where there is a process group, else `RANK`, which torchrun sets, else what Lightning's
+launcher sets (`fastdata.world`), else 0.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import torch
 
 from fastdata import seeding
 from fastdata.errors import OptionError
+from fastdata.world import World, distributed_ranks
 
 # numpy's and the recipe's width of a seed.
 _SEED_32 = 2**32
@@ -121,9 +123,12 @@ def _use_deterministic_algorithms() -> None:
 
 
 def _rank_of_this_process() -> int:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    text = os.environ.get("RANK", "0")
+    ranks = distributed_ranks()
+    if ranks is not None:
+        return ranks[0]
+    text = os.environ.get("RANK")
+    if text is None:
+        return World.expected().rank
     if not text.isdecimal():
         raise OptionError(f"the environment variable RANK must be an integer from 0, not {text!r}: set or unset it")
     return int(text)

@@ -50,19 +50,44 @@ class World:
         """The place of this process.
 
         Args:
-            rank: this rank, or None to find out: torch.distributed if it is initialised, else the environment
-                (RANK and WORLD_SIZE, as torchrun sets them), else 0 of 1.
+            rank: this rank, or None to find out: torch.distributed if it is initialised, else the environment, else
+                0 of 1. In the environment RANK and WORLD_SIZE say it, as torchrun sets them; where only WORLD_SIZE and
+                LOCAL_RANK are set (Lightning's launcher), the rank is NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK.
             world_size: the number of ranks; given with `rank` or not at all.
 
         Raises:
-            OptionError: one without the other, or numbers that do not fit.
+            OptionError: one without the other, numbers that do not fit, or an environment that does not tell.
         """
+        found = cls._given(rank, world_size) or distributed_ranks() or _environment_ranks() or (0, 1)
+        return cls(*found, *(worker_place() or (0, 1)))
+
+    @classmethod
+    def expected(cls, rank: int | None = None, world_size: int | None = None) -> Self:
+        """As `current`, for whoever needs no rank yet: as rank 0, where that is known only once the training begins.
+
+        A launcher may set WORLD_SIZE long before torch.distributed knows the rank.
+        """
+        try:
+            return cls.current(rank, world_size)
+        except UnknownRankError as error:
+            return cls(0, error.world_size, *(worker_place() or (0, 1)))
+
+    @staticmethod
+    def _given(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
         if (rank is None) != (world_size is None):
             raise OptionError(f"give rank and world_size together or neither, not rank={rank}, world_size={world_size}")
-        if rank is None or world_size is None:
-            rank, world_size = distributed_ranks() or _environment_ranks() or (0, 1)
-        worker, workers = worker_place() or (0, 1)
-        return cls(rank, world_size, worker, workers)
+        return None if rank is None or world_size is None else (rank, world_size)
+
+
+class UnknownRankError(OptionError):
+    """The number of ranks is known, and which of them this is is not."""
+
+    def __init__(self, message: str, world_size: int) -> None:
+        super().__init__(message)
+        self.world_size = world_size
+
+    def __reduce__(self) -> tuple[type[UnknownRankError], tuple[str, int]]:
+        return UnknownRankError, (str(self), self.world_size)
 
 
 _SPELLED = {"rank": "rank", "size": "world_size", "worker": "worker", "workers": "workers"}
@@ -84,13 +109,49 @@ def worker_place() -> tuple[int, int] | None:
 
 
 def _environment_ranks() -> tuple[int, int] | None:
-    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    """(rank, world size) by the environment, None where it says nothing of ranks."""
+    rank, size = _variable("RANK"), _variable("WORLD_SIZE")
     if rank is None and size is None:
         return None
-    try:
-        return int(rank or ""), int(size or "")
-    except ValueError:
+    if size is None:
         raise OptionError(
-            f"the environment has RANK={rank!r} and WORLD_SIZE={size!r}: both must be integers (torchrun sets them); "
-            "unset both, or give rank= and world_size="
-        ) from None
+            f"the environment has RANK={rank} without WORLD_SIZE: set both (torchrun does), unset both, or give rank= "
+            "and world_size="
+        )
+    return _launched_rank(size) if rank is None else rank, size
+
+
+def _launched_rank(size: int) -> int:
+    """The rank that a launcher tells by the node and the place there, as Lightning's does."""
+    local, node, each = _variable("LOCAL_RANK"), _variable("NODE_RANK") or 0, _variable("LOCAL_WORLD_SIZE")
+    if size == 1:
+        return 0
+    if local is None or (node and each is None):
+        raise UnknownRankError(
+            f"the environment has WORLD_SIZE={size} without RANK, and {_shown('LOCAL_RANK')}, {_shown('NODE_RANK')}, "
+            f"{_shown('LOCAL_WORLD_SIZE')} do not tell which rank this is: initialise torch.distributed first, set "
+            f"RANK=0 to {size - 1}, or give rank= and world_size=",
+            size,
+        )
+    return node * (each or 0) + local
+
+
+def _shown(name: str) -> str:
+    return f"{name}={os.environ[name]!r}" if name in os.environ else f"no {name}"
+
+
+def _variable(name: str) -> int | None:
+    """An environment variable as an int from 0, None where it is not set.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal():
+        raise OptionError(
+            f"the environment has {name}={text!r}, which is no integer from 0 (torchrun sets it): unset it, or give "
+            "rank= and world_size="
+        )
+    return int(text)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from fastdata.datasets.pictures import Pictures
+from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.source import Source, in_memory, open_source
-from fastdata.errors import OptionError
-from fastdata.transforms.callables import PictureCall
+from fastdata.errors import FastdataError, OptionError
+from fastdata.transforms.callables import Form, PictureCall, as_form, check_form, user_call
 from fastdata.transforms.pipeline import Pipeline
 
 
@@ -38,6 +38,9 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
             that is started by itself has its own).
         exact: never decode a JPEG at 1/2, 1/4 or 1/8 of its size, however much smaller a geometric transform makes it.
+        form: what the transform is called with: "array" (H x W x 3 uint8), "tensor" (3 x H x W uint8) or "pil" (a PIL
+            image, as torchvision's ImageFolder gives it); None goes by whose transform it is. Without a transform, what
+            comes.
         verify: compare the checksum (CRC-32) of every image that is read with the one in the index; with `cache`, once,
             while it is filled. False leaves it out.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
@@ -66,6 +69,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         cache: Literal["ram"] | None = None,
         *,
         exact: bool = False,
+        form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
         image_field: str | None = None,
@@ -75,7 +79,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
         self.exact, self.verify, self.max_pixels = exact, verify, max_pixels
-        self._parts: tuple[Any, Any, Pipeline, PictureCall | None] | None = None
+        self.form = form
+        self._parts: tuple[Any, Any, Any, Pipeline, PictureCall | None] | None = None
         self._taken_apart()
         reader = open_source(
             path, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
@@ -107,24 +112,38 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
         Raises:
             IndexError: out of range; negative indices count from the end.
-            DecodeError: the picture cannot be decoded; it names data set and key.
+            DecodeError: the image cannot be decoded; as all errors, it names data set and key.
+            FormatError: its bytes are not those that were written.
+            LoadError: a transform raised an error.
         """
+        try:
+            return self._sample(index)
+        except FastdataError as error:
+            raise named(self.reader, index, error) from error
+
+    def _sample(self, index: int) -> tuple[Any, Any]:
         pipeline, joint = self._taken_apart()
         numbers = [random.random() for _ in range(pipeline.draws)]
-        picture: Any = self._pictures.render(index, pipeline.plan_of(numbers), exact=self.exact)
+        image: Any = self._pictures.render(index, pipeline.plan_of(numbers), exact=self.exact)
         label: Any = int(self.reader.labels[index])
         if joint is not None:
-            return joint(picture, label)
-        picture = pipeline.call(picture)
-        return picture, label if self.target_transform is None else self.target_transform(label)
+            return joint(image, label)
+        image = pipeline.call(image) if pipeline.callables else as_form(image, self.form)
+        if self.target_transform is not None:
+            with user_call("target_transform"):
+                label = self.target_transform(label)
+        return image, label
 
     def _taken_apart(self) -> tuple[Pipeline, PictureCall | None]:
         """What is done with pictures; made anew when somebody has set another transform, as people do."""
         parts = self._parts
-        if parts is None or parts[0] is not self.transform or parts[1] is not self.transforms:
-            joint = None if self.transforms is None else PictureCall(self.transforms, joint=True)
-            parts = self._parts = (self.transform, self.transforms, Pipeline(self.transform), joint)
-        return parts[2:]
+        if parts is None or parts[0] is not self.transform or parts[1] is not self.transforms or parts[2] != self.form:
+            pipeline, joint = Pipeline(self.transform, self.form), None
+            if self.transforms is not None:
+                check_form([self.transforms], self.form)
+                joint = PictureCall(self.transforms, joint=True, form=self.form)
+            parts = self._parts = (self.transform, self.transforms, self.form, pipeline, joint)
+        return parts[3:]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """The samples of a batch, as a DataLoader's fetcher asks for them."""

@@ -16,13 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import DecodeError, as_resource_error
+from fastdata.errors import DecodeError, FastdataError, as_resource_error
 from fastdata.formats.base import Reader, allowed_pixels, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import image_of
 from fastdata.transforms.plan import Plan, Size
 from fastdata.transforms.render import render
 from fastdata.world import worker_place
+
+
+def named(reader: Reader, index: int, error: FastdataError) -> FastdataError:
+    """An error with data set and key in front, where it does not have them yet."""
+    name = record_name(reader, index)
+    return error if str(error).startswith(name) else type(error)(f"{name}: {error}")
 
 
 class Pictures:

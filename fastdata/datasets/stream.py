@@ -109,7 +109,7 @@ class ImageStream(IterableDataset[Any]):
         )
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
-        self._split(self._world())  # refuses now what could give nothing later
+        self._split(World.expected(*self._given))  # refuses now what could give nothing later
 
     @property
     def classes(self) -> list[str]:

@@ -79,7 +79,7 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
         raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
     given["fields"] = None if given["fields"] is None else _fields(given["fields"])
-    given["world"] = World.current(given.pop("rank"), given.pop("world_size"))
+    given["world"] = World.expected(given.pop("rank"), given.pop("world_size"))
     given["context"] = _context(given.pop("multiprocessing_context"))
     return Settings(**given)
 

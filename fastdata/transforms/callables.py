@@ -4,6 +4,8 @@
 - torchvision (and `nn.Sequential` or scripted modules of it): a uint8 CHW tensor;
 - anything else: the HWC uint8 array.
 
+`form` says it instead: "array", "tensor" or "pil".
+
 What counts is where a transform's class, or one of its bases, is defined; what it is composed of, too.
 """
 
@@ -11,55 +13,123 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import OptionError
+from fastdata.errors import FastdataError, LoadError, OptionError, as_resource_error
 
 Kind = Literal["albumentations", "torchvision", "plain"]
+Form = Literal["array", "tensor", "pil"] | None
 
 
 class PictureCall:
-    """A transform as a callable on decoded pictures.
+    """A transform as a callable on decoded images.
 
     Args:
         transform: the user's callable.
         joint: it takes the label too and returns both.
+        form: what it is called with: "array", "tensor" or "pil"; None goes by where its class is defined.
 
     Raises:
-        OptionError: it cannot be called, or takes PIL images only.
+        OptionError: it cannot be called, or not with this form.
     """
 
-    def __init__(self, transform: Callable[..., Any], *, joint: bool = False) -> None:
+    def __init__(self, transform: Callable[..., Any], *, joint: bool = False, form: Form = None) -> None:
         if not callable(transform):
             raise OptionError(f"a transform must be callable, not {transform!r}")
-        self.transform, self._joint = transform, joint
+        self.transform, self._joint, self._form = transform, joint, form
         self._kind = kind_of(transform)
-        if self._kind == "torchvision" and (name := _pil_only(transform)):
-            raise OptionError(
-                f"torchvision's {name} takes PIL images, and pictures come as uint8 tensors here: "
-                "leave it out, or use torchvision.transforms.v2.ToDtype(torch.float32, scale=True) in its place"
-            )
+        if self._kind == "albumentations" and form not in (None, "array"):
+            raise OptionError(f"form={form!r}: albumentations takes arrays; leave form out")
 
-    def __call__(self, picture: NDArray[Any], label: Any) -> tuple[Any, Any]:
-        """The transformed picture and label."""
-        if self._kind == "albumentations":
-            return self.transform(image=picture)["image"], label
-        form = _tensor(picture) if self._kind == "torchvision" else picture
-        return self.transform(form, label) if self._joint else (self.transform(form), label)
+    def __call__(self, picture: Any, label: Any) -> tuple[Any, Any]:
+        """The transformed image and label.
+
+        Raises:
+            LoadError: the transform raised an error; what it was called with is told.
+        """
+        given = self._formed(picture)
+        with user_call(f"transform {_name(self.transform)}", lambda: self._hint(given)):
+            if self._kind == "albumentations":
+                return self.transform(image=given)["image"], label
+            return self.transform(given, label) if self._joint else (self.transform(given), label)
+
+    def _formed(self, picture: Any) -> Any:
+        """An image as the transform takes it; what an earlier one made of it stays as it is."""
+        if not isinstance(picture, np.ndarray):
+            return picture
+        return as_form(picture, "tensor" if self._form is None and self._kind == "torchvision" else self._form)
+
+    def _hint(self, given: Any) -> str:
+        """What to do where a transform may have wanted another form of image."""
+        if self._kind != "plain" or self._form is not None or not isinstance(given, np.ndarray):
+            return ""
+        return (
+            f"; it was called with an {' x '.join(map(str, given.shape))} {given.dtype} array, since its class is none "
+            "of torchvision's: form='pil' or form='tensor' gives it a PIL image or a C x H x W tensor"
+        )
 
     def __repr__(self) -> str:
         return repr(self.transform)
 
 
-def _tensor(picture: Any) -> Any:
-    """A picture as CHW; what an earlier transform has made a tensor stays as it is."""
-    import torch  # a torchvision transform has loaded it
+def as_form(image: NDArray[Any], form: Form) -> Any:
+    """An H x W x 3 uint8 array in the form that somebody wants."""
+    if form == "pil":
+        from PIL import Image
 
-    return torch.from_numpy(picture).permute(2, 0, 1) if isinstance(picture, np.ndarray) else picture
+        return Image.fromarray(image)
+    if form == "tensor":
+        import torch
+
+        return torch.from_numpy(image).permute(2, 0, 1)
+    return image
+
+
+def check_form(transforms: Iterable[Callable[..., Any]], form: object) -> None:
+    """Refuse what is no form, and transforms that need another one.
+
+    Raises:
+        OptionError: saying which would do.
+    """
+    if form is not None and form not in get_args(get_args(Form)[0]):
+        raise OptionError(f"form must be None, 'array', 'tensor' or 'pil', not {form!r}")
+    names = [_pil_only(one) for one in transforms if form is None and kind_of(one) == "torchvision"]
+    for name in filter(None, names):
+        raise OptionError(
+            f"torchvision's {name} takes PIL images, and images come as uint8 tensors here: give form='pil', or "
+            "torchvision.transforms.v2.ToDtype(torch.float32, scale=True) in its place"
+        )
+
+
+@contextmanager
+def user_call(what: str, hint: Callable[[], str] | None = None) -> Iterator[None]:
+    """Around a call of a user's function: whatever it raises becomes a LoadError that says which function it was.
+
+    So a StopIteration does not end the loop that the sample is made for. What fastdata or the machine raises passes.
+
+    Args:
+        what: the function, in words.
+        hint: what there is to add, asked for when something was raised.
+    """
+    try:
+        yield
+    except FastdataError:
+        raise
+    except Exception as error:
+        failed = as_resource_error(error, what)
+        if failed is not None:
+            raise failed from error
+        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise LoadError(f"{what}: {words}{hint() if hint else ''}") from error
+
+
+def _name(transform: Any) -> str:
+    return getattr(transform, "__qualname__", None) or type(transform).__qualname__
 
 
 def kind_of(transform: Any) -> Kind:

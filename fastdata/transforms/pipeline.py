@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastdata.errors import OptionError
 from fastdata.seeding import keys, uniform
-from fastdata.transforms.callables import PictureCall
+from fastdata.transforms.callables import Form, PictureCall, check_form
 from fastdata.transforms.geometry import Geometric
 from fastdata.transforms.plan import Plan, Size
 
@@ -32,6 +32,7 @@ class Pipeline:
 
     Args:
         transforms: None, a geometric transform, any callable, or a sequence of these.
+        form: what the first callable is called with: "array", "tensor", "pil"; None goes by whose it is.
 
     Attributes:
         geometric: the geometric transforms that lead.
@@ -42,11 +43,15 @@ class Pipeline:
         OptionError: something that cannot be called.
     """
 
-    def __init__(self, transforms: Callable[..., Any] | Iterable[Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, transforms: Callable[..., Any] | Iterable[Callable[..., Any]] | None = None, form: Form = None
+    ) -> None:
         given = _listed(transforms)
+        check_form(given, form)
         leading = next((at for at, one in enumerate(given) if not isinstance(one, Geometric)), len(given))
         self.geometric: tuple[Geometric, ...] = given[:leading]
-        self.callables = tuple(PictureCall(one) for one in given[leading:])
+        # What one of them returns goes on to the next as it is.
+        self.callables = tuple(PictureCall(one, form=None if at else form) for at, one in enumerate(given[leading:]))
         self.draws = sum(one.draws for one in self.geometric)
         self._steps: list[tuple[Callable[[Plan, Sequence[float]], Plan], int, int]] = []
         start = 0
