@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import fastdata
 from fastdata.errors import OptionError
 from fastdata.world import World
 
@@ -77,3 +79,60 @@ def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, words: str) -
 def test_workers_must_fit() -> None:
     with pytest.raises(OptionError, match="worker must be"):
         World(0, 1, 3, 3)
+
+
+LAUNCHED = ("LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0"}, 1),
+        ({"LOCAL_RANK": "1"}, 1),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, 5),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, 4),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "1", "LOCAL_WORLD_SIZE": "4", "RANK": "2"}, 2),
+    ],
+)
+def test_a_launcher_tells_the_rank_by_node_and_place(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int
+) -> None:
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"WORLD_SIZE": "8", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert World.current() == World.expected() == World(rank, 8)
+
+
+@pytest.mark.parametrize("variables", [{}, {"NODE_RANK": "0"}, {"LOCAL_RANK": "1", "NODE_RANK": "1"}])
+def test_a_rank_that_is_not_known_yet_is_asked_for_only_where_an_epoch_begins(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], photo_folder: Path
+) -> None:
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"WORLD_SIZE": "2", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=r"WORLD_SIZE=2 without RANK.*initialise torch\.distributed first"):
+        World.current()
+    assert World.expected() == World(0, 2)
+    stream = fastdata.ImageStream(photo_folder, batch_size=2)
+    with fastdata.DataLoader(photo_folder, 2, transform=fastdata.CenterCrop(8), num_workers=0) as loader:
+        assert len(loader) == len(stream) == 3
+        for batches in (loader, stream):
+            with pytest.raises(OptionError, match="without RANK"):
+                iter(batches)
+        monkeypatch.setenv("RANK", "1")
+        assert [labels.tolist() for _, labels in loader] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "x")
+    for found in (World.current, World.expected):
+        with pytest.raises(OptionError, match="LOCAL_RANK='x'"):
+            found()
+
+
+def test_one_process_of_a_launcher_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert World.current() == World(0, 1)

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.source import Source, in_memory, open_source
 from fastdata.errors import FastdataError, OptionError
-from fastdata.transforms.callables import Form, PictureCall, as_form, check_form, user_call
+from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
 from fastdata.transforms.pipeline import Pipeline
 
 
@@ -130,7 +130,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             return joint(image, label)
         image = pipeline.call(image) if pipeline.callables else as_form(image, self.form)
         if self.target_transform is not None:
-            with user_call("target_transform"):
+            with UserCall("target_transform"):
                 label = self.target_transform(label)
         return image, label
 

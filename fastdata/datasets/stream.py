@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, default_collate
 
 from fastdata.datasets.epochs import EpochLedger
-from fastdata.datasets.pictures import Pictures
+from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.source import Source, open_source
-from fastdata.errors import OptionError
+from fastdata.errors import FastdataError, OptionError
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
+from fastdata.transforms.callables import Form, as_form
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World, distributed_ranks, worker_place
 
@@ -56,6 +57,7 @@ class ImageStream(IterableDataset[Any]):
         pad: make ranks even with the epoch's first samples. False: every sample once; ranks differ by a sample, their
             last batches too, or lack theirs, and `len` is each rank's own.
         even: "pad", or "cut": make ranks even by leaving out what is left over.
+        form: what the transform is called with, as in `ImageDataset`.
         verify: compare the checksum (CRC-32) of every image that is read with the one in the index.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
             A data set may lower this limit, never raise it.
@@ -86,6 +88,7 @@ class ImageStream(IterableDataset[Any]):
         drop_last: bool = False,
         pad: bool = True,
         even: Even = "pad",
+        form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
         image_field: str | None = None,
@@ -103,7 +106,7 @@ class ImageStream(IterableDataset[Any]):
         self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
-        self._pipeline = Pipeline(transform)
+        self.form, self._pipeline = form, Pipeline(transform, form)
         self.reader = open_source(
             path_or_shards, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
         )
@@ -125,7 +128,8 @@ class ImageStream(IterableDataset[Any]):
         """Batches (or samples, without a batch size) of this rank in an epoch."""
         if self.reader.manifest.format == "tar" and not self.reader.manifest.fingerprint:
             raise TypeError(f"{self.reader.path}: tars without a fastdata index have no length that could be relied on")
-        world = self._world()
+        # Of ranks that are made even the number alone matters, which may be known long before this rank is.
+        world = World.expected(*self._given) if self.pad else self._world()
         split = self._split(world)
         return split.batches_of(world.rank) if self.batch_size else split.samples_of(world.rank)
 
@@ -191,8 +195,12 @@ class ImageStream(IterableDataset[Any]):
         return iter(self._pipeline.numbers(self.seed, order.epoch, indices).tolist())
 
     def _sample(self, index: int, ahead: dict[int, bytes], numbers: list[float]) -> tuple[Any, Any]:
-        picture: Any = self._pictures.render(index, self._pipeline.plan_of(numbers), data=ahead.get(index))
-        return self._pipeline.call(picture), int(self.reader.labels[index])
+        try:
+            image: Any = self._pictures.render(index, self._pipeline.plan_of(numbers), data=ahead.get(index))
+            image = self._pipeline.call(image) if self._pipeline.callables else as_form(image, self.form)
+        except FastdataError as error:
+            raise named(self.reader, index, error) from error
+        return image, int(self.reader.labels[index])
 
     def _collate(self, samples: list[tuple[Any, Any]]) -> Any:
         shapes = sorted({tuple(picture.shape) for picture, _ in samples if hasattr(picture, "shape")})

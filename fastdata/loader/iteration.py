@@ -21,6 +21,7 @@ from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure
 from fastdata.loader.schedule import Schedule
 from fastdata.loader.settings import FIELDS, Settings
+from fastdata.transforms.callables import UserCall
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -221,7 +222,8 @@ class Iteration:
             rows: Any = zip(*columns, strict=True)
             if settings.fields:
                 rows = (dict(zip(names, row, strict=True)) for row in rows)
-            batch = settings.collate_fn(list(rows))
+            with UserCall(f"{self._reader.path}: collate_fn"):
+                batch = settings.collate_fn(list(rows))
         else:
             parts = [self._images(job) if name == "image" else _stacked(self._column(name, job)) for name in names]
             batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
@@ -234,6 +236,13 @@ class Iteration:
         assert self._layout is not None
         return self._layout.tensor(self._layout.batch(self._crew.hand_out(job), len(job)))
 
+    def _transformed(self, label_of: Callable[[int], Any], indices: list[int], labels: list[int]) -> list[Any]:
+        made = []
+        for index, label in zip(indices, labels, strict=True):
+            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
+                made.append(label_of(label))
+        return made
+
     def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
         if name == "image":
@@ -242,7 +251,11 @@ class Iteration:
             return job.indices
         if name == "label":
             labels = self._reader.labels[job.indices]
-            return labels if self._label_of is None else [self._label_of(label) for label in labels.tolist()]
+            return (
+                labels
+                if self._label_of is None
+                else self._transformed(self._label_of, job.indices.tolist(), labels.tolist())
+            )
         if name == "key":
             return [self._reader.keys[index] for index in job.indices.tolist()]
         return [self._field(name, index) for index in job.indices.tolist()]

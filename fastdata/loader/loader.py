@@ -24,6 +24,7 @@ from fastdata.loader.iteration import Iteration
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Position, Schedule, schedule, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
+from fastdata.transforms.callables import Form
 from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World
@@ -63,6 +64,8 @@ class DataLoader:
         world_size: the number of ranks; given with `rank` or not at all.
         cache: "ram" keeps the encoded data in memory, one copy for all workers.
         exact: never decode at a reduced DCT scale (which is done where a crop is at least twice its target).
+        form: what the first callable of the transform is called with: "array" (H x W x 3 uint8), "tensor" (3 x H x W
+            uint8) or "pil" (a PIL image); None goes by whose transform it is.
         verify: compare the checksum (CRC-32) of every image that is read with the one in the index; with `cache`, once,
             while it is filled. False leaves it out.
         max_pixels: larger images are refused before they take memory; None: as `data` was opened, else 178,956,970. A
@@ -106,6 +109,7 @@ class DataLoader:
         world_size: int | None = None,
         cache: Literal["ram"] | None = None,
         exact: bool = False,
+        form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
         image_field: str | None = None,
@@ -139,8 +143,8 @@ class DataLoader:
             split_of(self._checked, self._samples)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._recipe = Recipe(
-            source_of(self.reader), rules, Pipeline(given.transform_or(transform)), self._checked.seed,
-            flag("exact", exact) or given.exact, on_error == "skip",
+            source_of(self.reader), rules, Pipeline(given.transform_or(transform), form or given.form),
+            self._checked.seed, flag("exact", exact) or given.exact, on_error == "skip",
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
         self._crews = Crews(self._recipe, self._checked, most)
@@ -152,9 +156,18 @@ class DataLoader:
     @property
     def _settings(self) -> Settings:
         """As they were checked; who did not name a rank may start torch.distributed after making the loader."""
-        if not self._ranks_given and (world := World.current()) != self._checked.world:
+        if not self._ranks_given and (world := World.expected()) != self._checked.world:
             self._checked = dataclasses.replace(self._checked, world=world)
         return self._checked
+
+    @property
+    def _ranked(self) -> Settings:
+        """The settings for an epoch, which is one rank's.
+
+        Raises:
+            OptionError: nothing tells yet which rank this is.
+        """
+        return self._settings if self._ranks_given else dataclasses.replace(self._settings, world=World.current())
 
     @property
     def batch_size(self) -> int:
@@ -187,7 +200,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch; the first one is 0."""
-        settings, start = self._settings, self._start
+        settings, start = self._ranked, self._start
         plan = schedule(settings, len(self.reader), start.epoch)
         number = self._latest + 1
 
@@ -267,6 +280,7 @@ class _Given(NamedTuple):
     transform: Any = None
     label_of: Callable[[int], Any] | None = None
     exact: bool = False
+    form: Form = None
     verify: bool = True
     max_pixels: int | None = None
 
@@ -283,7 +297,7 @@ def _given(data: Any, *, image_field: str | None, label_field: str | None, max_p
             raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
         reader = open_source(data.reader, image_field=image_field, label_field=label_field)
         limit = data.max_pixels if max_pixels is None else max_pixels
-        return _Given(reader, data.transform, data.target_transform, data.exact, data.verify, limit)
+        return _Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit)
     paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
     if isinstance(data, (str, os.PathLike, Reader)) or paths:
         reader = open_source(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)

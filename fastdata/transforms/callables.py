@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -53,7 +53,7 @@ class PictureCall:
             LoadError: the transform raised an error; what it was called with is told.
         """
         given = self._formed(picture)
-        with user_call(f"transform {_name(self.transform)}", lambda: self._hint(given)):
+        with UserCall(f"transform {_name(self.transform)}", lambda: self._hint(given)):
             if self._kind == "albumentations":
                 return self.transform(image=given)["image"], label
             return self.transform(given, label) if self._joint else (self.transform(given), label)
@@ -106,26 +106,35 @@ def check_form(transforms: Iterable[Callable[..., Any]], form: object) -> None:
         )
 
 
-@contextmanager
-def user_call(what: str, hint: Callable[[], str] | None = None) -> Iterator[None]:
+class UserCall:
     """Around a call of a user's function: whatever it raises becomes a LoadError that says which function it was.
 
     So a StopIteration does not end the loop that the sample is made for. What fastdata or the machine raises passes.
+    A class, since contextlib takes a RuntimeError that was raised from a StopIteration for that StopIteration.
 
     Args:
         what: the function, in words.
         hint: what there is to add, asked for when something was raised.
     """
-    try:
-        yield
-    except FastdataError:
-        raise
-    except Exception as error:
-        failed = as_resource_error(error, what)
+
+    __slots__ = ("_hint", "_what")
+
+    def __init__(self, what: str, hint: Callable[[], str] | None = None) -> None:
+        self._what, self._hint = what, hint
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception) or isinstance(error, FastdataError):
+            return
+        failed = as_resource_error(error, self._what)
         if failed is not None:
             raise failed from error
         words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise LoadError(f"{what}: {words}{hint() if hint else ''}") from error
+        raise LoadError(f"{self._what}: {words}{self._hint() if self._hint else ''}") from error
 
 
 def _name(transform: Any) -> str:
