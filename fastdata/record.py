@@ -51,11 +51,14 @@ class Record:
         fields: field name -> bytes-like, the picture first. `cls` is the class number in ASCII.
         path: the source's path below the converted folder, as it was; "" where there is none. Not part of the
             fingerprint.
+        image: the field that was named as the image (`image_field`) where the data were opened; "" for the first of the
+            usual names. Such a record cannot be written unless it is that one.
     """
 
     key: str
     fields: Mapping[str, bytes]
     path: str = ""
+    image: str = ""
 
     @property
     def label(self) -> int:
@@ -74,7 +77,7 @@ class Record:
             RecordError: there is none.
         """
         for name in self.fields:
-            if name in IMAGE_FIELDS:
+            if name == self.image if self.image else name in IMAGE_FIELDS:
                 return name
         raise RecordError(f"record {self.key!r} has no picture: its fields are {sorted(self.fields)}")
 
@@ -83,14 +86,15 @@ def parse_label(key: str, blob: bytes | memoryview | None) -> int:
     """The class number that a `cls` field holds, -1 where there is none."""
     if blob is None:
         return -1
-    if _LABEL.fullmatch(blob) is None:
+    number = class_number(blob)
+    if number is None:
         raise RecordError(f"record {key!r}: field 'cls' must be an integer in ASCII, not {bytes(blob)[:40]!r}")
-    return int(bytes(blob))
+    return number
 
 
-def foreign_label(blob: bytes | memoryview) -> int:
-    """The class number in a `cls` field that others wrote; -1 where it is none."""
-    return int(bytes(blob)) if _LABEL.fullmatch(blob) else -1
+def class_number(blob: bytes | memoryview) -> int | None:
+    """The integer in ASCII that a field holds; None where it holds anything else."""
+    return int(bytes(blob)) if _LABEL.fullmatch(blob) else None
 
 
 def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
@@ -190,6 +194,11 @@ def check_record(record: Record) -> None:
         raise RecordError(f"record {key!r}: path {record.path!r} is no file name") from error
     if not record.fields:
         raise RecordError(f"record {key!r} has no fields")
+    if record.image and next((name for name in record.fields if name in IMAGE_FIELDS), "") != record.image:
+        raise RecordError(
+            f"record {key!r}: its image, {record.image!r}, would not be taken for it; make a Record with the image "
+            "first, as 'jpg', 'png' or the like"
+        )
     for name, blob in record.fields.items():
         _check_field(key, name, blob, MAX_NAME_BYTES - len(raw) - 1)
 

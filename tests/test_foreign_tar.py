@@ -19,11 +19,11 @@ from tests import samples
 
 MEMBERS = {
     "a/1.jpg": b"one", "a/1.cls": b"0", "a/2.JPG": b"two", "a/2.cls": b"1", "b.d/x.y/3.seg.png": b"three",
-    "b.d/x.y/3.cls": b"cat", "empty.jpg": b"",
+    "b.d/x.y/3.webp": b"3", "b.d/x.y/3.cls": b" 7\n", "empty.jpg": b"",
 }  # fmt: skip
 READ = {
     "a/1": {"jpg": b"one", "cls": b"0"}, "a/2": {"jpg": b"two", "cls": b"1"},
-    "b.d/x.y/3": {"seg.png": b"three", "cls": b"cat"}, "empty": {"jpg": b""},
+    "b.d/x.y/3": {"webp": b"3", "seg.png": b"three", "cls": b" 7\n"}, "empty": {"jpg": b""},
 }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def tar(tmp_path: Path) -> Path:
 def test_groups_as_webdataset_does(tar: Path) -> None:
     assert found(str(tar)) == READ
     with fastdata.open(tar) as reader:
-        assert reader.labels.tolist() == [0, 1, -1, -1]
+        assert reader.labels.tolist() == [0, 1, 7, -1]
         assert reader.classes == ()
         assert (reader.manifest.format, reader.manifest.fingerprint) == ("tar", "")
         assert reader.path == str(tar)

@@ -162,7 +162,8 @@ def test_an_lmdb_that_was_written_to_is_refused(tmp_path: Path, how: str) -> Non
             shutil.copy(tmp_path / "copy" / "data.mdb", tmp_path / "data.mdb")
         else:
             with environment.begin(write=True) as transaction:
-                transaction.put(b"x", b"y") if how == "put" else transaction.delete(b"cat/0.jpg")
+                for name in (b"cat/3.jpg", b"cat/3.cls"):  # a record, so that none without an image is left
+                    transaction.put(b"x/" + name, b"1") if how == "put" else transaction.delete(name)
     if how == "compact":
         shutil.copy(tmp_path / "data.mdb", path)
     with pytest.raises(FormatError, match=r"changed after it was written|was written to after"):

@@ -8,7 +8,8 @@ from typing import BinaryIO
 
 from fastdata.converters.writers.base import SinkOptions, finished, sized, write_synced
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
-from fastdata.formats.tar import BLOCK, END, FOOTER, INDEX_MEMBER, header, padded
+from fastdata.formats.tar import END, FOOTER, INDEX_MEMBER, header
+from fastdata.formats.tar_members import BLOCK, padded
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
 

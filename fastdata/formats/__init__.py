@@ -14,6 +14,7 @@ from typing import cast
 
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError
+from fastdata.formats.addresses import check_local
 from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME
@@ -44,6 +45,13 @@ FORMATS = {
     "tar": Format((".tar",), "fastdata.formats.tar:open_tar", "fastdata.converters.writers.tar:TarSink"),
     "folder": Format((), "fastdata.formats.folder:FolderReader"),
 }
+# What a data set is, and several of them are, in words.
+_WORDS = {
+    "lmdb": ("an LMDB", "LMDB sets"),
+    "hdf5": ("an HDF5 file", "HDF5 sets"),
+    "shards": ("a folder of tar shards", "folders of shards"),
+    "folder": ("a folder of images", "folders of images"),
+}
 # Files of other loaders that people try; the words say what to do instead.
 _OTHERS = {
     ".beton": "an FFCV file",
@@ -71,8 +79,11 @@ def open(
         path: a data set that fastdata wrote (LMDB folder, HDF5 file, folder of tar shards, one tar), tars or an LMDB
             that others wrote, or a folder of images; or several tars: a list, a glob (`train/*.tar`) or a brace pattern
             (`train-{000000..000009}.tar`).
-        image_field: the field that holds the image, in data that others wrote and whose names do not tell.
-        label_field: the field that holds the label, likewise.
+        image_field: the field that holds the image (in an LMDB, also a pattern of the keys of images, such as
+            "image-%09d"); None takes the only one that is named as images are (`jpg`, `png`, ...).
+        label_field: the field that holds the label, an integer in ASCII: "cls", "txt", a value within JSON such as
+            "json:annotation.label", or, in an LMDB, a pattern of keys such as "label-%09d". "" says that there are no
+            labels. None takes `cls`, and refuses data that others wrote whose labels seem to be elsewhere.
         max_pixels: larger images are refused by whatever decodes them; the data set itself may lower this limit.
         verify: compare checksums (CRC-32) whenever something is read.
 
@@ -89,12 +100,12 @@ def open(
     names = [name for item in items for name in _expanded(os.fspath(item))]
     kinds = [_what_folder(name) if os.path.isdir(name) else _what_file(name) for name in names]
     if len(names) == 1:
+        if kinds[0] == "folder":
+            _refuse_fields(names[0], options)
         return cast("Callable[[str, ReadOptions], Reader]", load(FORMATS[kinds[0]].reader))(names[0], options)
     from fastdata.formats.tar import open_tars
 
-    folders = [name for name, kind in zip(names, kinds, strict=True) if kind != "tar" or os.path.isdir(name)]
-    if folders:
-        raise FormatError(f"{folders[0]}: not a tar file; a list, glob or brace pattern may name tar files only")
+    _refuse_joined(names, kinds)
     return open_tars(names, options)
 
 
@@ -125,8 +136,30 @@ def format_of(path: str, chosen: str | None = None) -> str:
     )
 
 
+def _refuse_joined(names: list[str], kinds: list[str]) -> None:
+    """Several data sets are read as one only where all are tar files."""
+    kinds = [
+        "shards" if kind == "tar" and os.path.isdir(name) else kind for name, kind in zip(names, kinds, strict=True)
+    ]
+    others = [(name, kind) for name, kind in zip(names, kinds, strict=True) if kind != "tar"]
+    if others:
+        several = " and ".join(dict.fromkeys(_WORDS[kind][1] for _, kind in others))
+        raise FormatError(
+            f"{others[0][0]}: not a tar file but {_WORDS[others[0][1]][0]}; several {several} cannot be joined: a "
+            "list, glob or brace pattern may name tar files only; convert the images of all into one data set, or join "
+            "ImageDatasets with torch.utils.data.ConcatDataset"
+        )
+
+
+def _refuse_fields(path: str, options: ReadOptions) -> None:
+    for name, value, usual in (("image_field", options.image_field, ""), ("label_field", options.label_field, "cls")):
+        if value is not None and value != usual:
+            raise OptionError(f"{name}={value!r}: {path} is a folder of images, whose records have no such fields")
+
+
 def _expanded(pattern: str) -> list[str]:
     """The absolute paths that a path or pattern stands for; what exists by that very name is no pattern."""
+    check_local(pattern)
     if os.path.lexists(pattern):
         return [_existing(pattern)]
     from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]

@@ -19,17 +19,16 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.sniff import sniff
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, ReadOptions
-from fastdata.formats.files import CheckedFile, map_file, stamp_at
-from fastdata.formats.index import INDEX_NAME, IndexBuilder
-from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
+from fastdata.formats.files import CheckedFile
+from fastdata.formats.index import INDEX_NAME
+from fastdata.formats.lmdb_foreign import open_foreign
+from fastdata.formats.lmdb_pages import MAX_PAGE, page_size
 from fastdata.formats.opening import check_files, load_index, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.verify import DATA_SET, Problem, check_index_file
-from fastdata.manifest import MANIFEST_NAME, Manifest
-from fastdata.record import foreign_label
+from fastdata.manifest import MANIFEST_NAME
 
 DATA_NAME = "data.mdb"
 
@@ -42,7 +41,13 @@ def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     """
     manifest = read_manifest(path, "lmdb") if os.path.isdir(path) else None
     if manifest is None:
-        return _open_foreign(path, options)
+        data = os.path.join(path, DATA_NAME) if os.path.isdir(path) else path
+        if os.path.exists(os.path.join(path, INDEX_NAME)):
+            raise FormatError(
+                f"{path}: {INDEX_NAME} without {MANIFEST_NAME}: an unfinished or incomplete copy of a fastdata data "
+                "set; convert or copy it again"
+            )
+        return open_foreign(path, data, options)
     files, stamps = check_files(path, manifest)
     if [os.path.basename(f) for f in files] != [DATA_NAME, INDEX_NAME]:
         raise FormatError(
@@ -95,54 +100,3 @@ def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
             words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
             yield Problem(DATA_SET, path, words)
     yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
-
-
-def _open_foreign(path: str, options: ReadOptions) -> PackedReader:
-    data = os.path.join(path, DATA_NAME) if os.path.isdir(path) else path
-    if os.path.exists(os.path.join(path, INDEX_NAME)):
-        raise FormatError(
-            f"{path}: {INDEX_NAME} without {MANIFEST_NAME}: an unfinished or incomplete copy of a fastdata data set; "
-            "convert or copy it again"
-        )
-    stamp = stamp_at(data)
-    buffer = map_file(data, stamp.length, stamp)
-    builder = IndexBuilder()
-    for key, row in _grouped(buffer, path):
-        names, places, sizes, label = [], [], [], -1
-        for name, offset, view in row:
-            names.append(name)
-            places.append((0, offset))
-            sizes.append(len(view))
-            if name == "cls":
-                label = foreign_label(view)
-        builder.add_scanned(key, "", label, names, places, sizes)
-    manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
-    reopen = partial(open_lmdb, options=options)
-    return PackedReader(
-        Packed(path, manifest, builder.columns(), [data], [stamp.length], reopen, [stamp], options=options)
-    )
-
-
-def _grouped(data: memoryview, path: str) -> Iterator[tuple[str, list[tuple[str, int, memoryview]]]]:
-    """Neighbouring entries with the same key before the first dot of the last part, as WebDataset groups them."""
-    current, row = "", list[tuple[str, int, memoryview]]()
-    for raw, offset, size in walk(data, path):
-        view = data[offset : offset + size]
-        name = raw.decode("utf-8", "surrogateescape")
-        head, slash, base = name.rpartition("/")
-        stem, dot, field = base.partition(".")
-        if not dot or not stem:
-            kind = sniff(view[:64])
-            if kind is None:
-                continue  # `__len__`, `__keys__` and other book-keeping of other tools
-            stem, field = base, kind
-        key = head + slash + stem
-        if key != current and row:
-            yield current, row
-            row = []
-        current, field = key, field.lower()
-        if any(name == field for name, _, _ in row):
-            raise FormatError(f"{path}: sample {key!r} has field {field!r} twice; convert the images again")
-        row.append((field, offset, view))
-    if row:
-        yield current, row

@@ -2,18 +2,25 @@
 
 In: a map of `data.mdb`. Out: (key, offset, size) of every value, in key order. lmdb itself would die of a signal in a
 file that was cut, and refuses one that the same process has open; this walk reads inside the map only, and what does
-not fit is an error in words.
+not fit is an error in words. No page is read twice and no two nodes share bytes, so that time and memory follow from
+the size of the file, whatever its pages claim.
 
 The layout is LMDB 0.9's (`lmdb.h`, `mdb.c`), little-endian on 64 bits. A page is its number (8 bytes), 2 of padding,
 flags (2), `lower` and `upper` (2 each: the ends of the node table and of the free space), and the table: 2 bytes a
 node. A node is size or page number in three words of 2 bytes (the third also flags), the key's length (2), the key, the
-value. The two first pages are meta pages; the one with the larger transaction number holds.
+value. The two first pages are meta pages; the one with the larger transaction number holds. Even
+transactions write the first and odd ones the second, in turn: a newer one that was lost would leave an older state
+behind, whole to look at, with fewer entries.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
 
 from fastdata.errors import FormatError
 
@@ -24,12 +31,12 @@ _VERSION = 1
 _NONE = 2**64 - 1  # the root of an empty tree
 _BRANCH, _LEAF = 1, 2
 _BIG, _SUB, _DUP = 1, 2, 4  # node flags: value on pages of its own, a database, several values
-# Deeper than any tree can be: with two keys a page it would hold 2^32 pages.
-_MAX_DEPTH = 32
+_MAX_KEY = 511
+_OTHER_ORDER = 0x0A  # flags of a database whose keys are compared backwards, or as numbers
 
 _META = struct.Struct("<II8xQI")  # magic, version, (address,) map size, page size
-# Of the main database in a meta page: entries, root, (last page,) transaction number.
-_TREE_AT, _TREE = 120, struct.Struct("<QQ8xQ")
+# Of the main database in a meta page: flags, (depth, numbers of pages,) entries, root, last page, transaction number.
+_TREE_AT, _TREE = 92, struct.Struct("<H26xQQQQ")
 _PAGE = struct.Struct("<Q2xHHH")
 _NODE = struct.Struct("<HHHH")
 
@@ -50,7 +57,14 @@ def page_size(head: bytes | memoryview, where: str) -> int:
     return int(size)
 
 
-def walk(data: memoryview, where: str) -> Iterator[tuple[bytes, int, int]]:
+class Data(Protocol):
+    """The bytes of a file: a view of them, or what reads a part where it is asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> bytes | memoryview: ...
+
+
+def walk(data: Data, where: str) -> Iterator[tuple[bytes, int, int]]:
     """(key, offset, size) of every value of an LMDB's main database, in key order.
 
     Raises:
@@ -60,58 +74,105 @@ def walk(data: memoryview, where: str) -> Iterator[tuple[bytes, int, int]]:
 
 
 class _Walk:
-    def __init__(self, data: memoryview, where: str) -> None:
+    def __init__(self, data: Data, where: str) -> None:
         self._data, self._where = data, where
         self._size = page_size(data[: HEAD + _META.size], where)
-        self._left = len(data) // self._size  # pages that may still be visited: a loop in the tree ends
+        self._flags, self._entries, self._root, last, _ = self._newer_meta()
+        pages = min(len(data) // self._size, last + 1)
+        self._seen = np.zeros(pages, np.bool_)  # memory that is only taken where it is written to
+        self._seen[:2] = True
 
-    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+    def _newer_meta(self) -> tuple[int, ...]:
+        """What the meta page that holds says of the main database."""
         if len(self._data) < 2 * self._size:
             raise self._damaged("meta pages")
-        trees = [_TREE.unpack_from(self._data, number * self._size + _TREE_AT) for number in (0, 1)]
-        entries, root, _ = max(trees, key=lambda tree: int(tree[2]))
-        found = 0
-        for entry in self._below(root, 0) if root != _NONE else ():
-            yield entry
-            found += 1
-        if found != entries:
-            raise self._damaged(f"{found} entries instead of {entries}")
+        trees = []
+        for number in (0, 1):
+            page = self._data[number * self._size : (number + 1) * self._size]
+            if int.from_bytes(page[:8], "little") != number or page_size(page, self._where) != self._size:
+                raise self._damaged(f"meta page {number}")
+            trees.append(_TREE.unpack_from(page, _TREE_AT))
+        even, odd = (tree[4] for tree in trees)
+        fits = even == odd == 0 or (even % 2 == 0 and odd % 2 == 1 and abs(even - odd) == 1)
+        empty = (0, _NONE)  # entries and root, as long as nothing was written
+        if not fits or any(not tree[4] and tree[1:3] != empty for tree in trees):
+            raise self._damaged(f"meta pages of the transactions {even} and {odd}")
+        return max(trees, key=lambda tree: int(tree[4]))
 
-    def _below(self, number: int, depth: int) -> Iterator[tuple[bytes, int, int]]:
-        begin, self._left = number * self._size, self._left - 1
-        end = begin + self._size
-        if number < 2 or end > len(self._data) or self._left < 0 or depth > _MAX_DEPTH:
-            raise self._damaged(f"page {number}")
-        own, flags, lower, upper = _PAGE.unpack_from(self._data, begin)
-        if own != number or flags & 0xF not in (_BRANCH, _LEAF) or not HEAD <= lower <= upper <= self._size:
-            raise self._damaged(f"page {number}")
-        for place in struct.unpack_from(f"<{(lower - HEAD) // 2}H", self._data, begin + HEAD):
-            node = begin + place
-            if not upper <= place <= self._size - _NODE.size:
-                raise self._damaged(f"page {number}")
-            if flags & _BRANCH:
-                low, high, top, _ = _NODE.unpack_from(self._data, node)
-                yield from self._below(low | high << 16 | top << 32, depth + 1)
-            else:
-                yield self._leaf(node, end)
+    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+        pending = [self._root] if self._root != _NONE else []
+        ordered = not self._flags & _OTHER_ORDER
+        found, last = 0, b""
+        while pending:
+            number = pending.pop()
+            page, kind, places = self._page(number)
+            if kind & _BRANCH:
+                pending += reversed(self._children(number, page, places))
+                continue
+            for key, offset, size in self._leaf(number, page, places):
+                if ordered and key <= last:
+                    raise self._damaged(f"key {key!r} after {last!r}")
+                yield key, offset, size
+                found, last = found + 1, key
+        if found != self._entries:
+            raise self._damaged(f"{found} entries instead of {self._entries}")
 
-    def _leaf(self, node: int, end: int) -> tuple[bytes, int, int]:
-        low, high, flags, length = _NODE.unpack_from(self._data, node)
-        size, place = low | high << 16, node + _NODE.size + length
-        if flags & (_SUB | _DUP):
-            raise FormatError(
-                f"{self._where}: an LMDB with named databases or several values a key; one plain database is read: "
-                "convert the images with `fastdata convert`"
-            )
-        key = bytes(self._data[node + _NODE.size : place])
-        if flags & _BIG:
-            if place + 8 > end:
-                raise self._damaged(f"value of {key!r}")
-            place = int.from_bytes(self._data[place : place + 8], "little") * self._size + HEAD
-            end = len(self._data)
-        if place + size > end:
-            raise self._damaged(f"value of {key!r}")
-        return key, place, size
+    def _page(self, number: int) -> tuple[bytes | memoryview, int, Sequence[int]]:
+        """The bytes of a page that was not visited before, its flags, and where its nodes lie in it."""
+        self._visit(number, 1)
+        page = self._data[number * self._size : (number + 1) * self._size]
+        own, kind, lower, upper = _PAGE.unpack_from(page)
+        if own != number or kind & 0xF not in (_BRANCH, _LEAF) or not HEAD <= lower <= upper <= self._size:
+            raise self._damaged(f"page {number}")
+        places = struct.unpack_from(f"<{(lower - HEAD) // 2}H", page, HEAD)
+        if places and not upper <= min(places) <= max(places) <= self._size - _NODE.size:
+            raise self._damaged(f"page {number}")
+        return page, kind, places
+
+    def _visit(self, number: int, count: int) -> None:
+        """Take pages for one node; each belongs to one only."""
+        if not 0 < count <= len(self._seen) - number or self._seen[number : number + count].any():
+            raise self._damaged(f"page {number}")
+        self._seen[number : number + count] = True
+
+    def _children(self, number: int, page: bytes | memoryview, places: Sequence[int]) -> list[int]:
+        children, spans = [], []
+        for place in places:
+            low, high, top, length = _NODE.unpack_from(page, place)
+            children.append(low | high << 16 | top << 32)
+            spans.append((place, place + _NODE.size + length))
+        self._check_apart(number, spans)
+        return children
+
+    def _leaf(self, number: int, page: bytes | memoryview, places: Sequence[int]) -> Iterator[tuple[bytes, int, int]]:
+        nodes, spans = [], []
+        for place in places:
+            low, high, flags, length = _NODE.unpack_from(page, place)
+            if flags & (_SUB | _DUP):
+                raise FormatError(
+                    f"{self._where}: an LMDB with named databases or several values a key; one plain database is read: "
+                    "convert the images with `fastdata convert`"
+                )
+            if not 0 < length <= _MAX_KEY:
+                raise self._damaged(f"a key of {length} bytes")
+            size, value = low | high << 16, place + _NODE.size + length
+            spans.append((place, value + (8 if flags & _BIG else size)))
+            nodes.append((bytes(page[place + _NODE.size : value]), value, size, flags & _BIG))
+        self._check_apart(number, spans)
+        for key, value, size, big in nodes:
+            yield key, self._big(page, value, size) if big else number * self._size + value, size
+
+    def _big(self, page: bytes | memoryview, value: int, size: int) -> int:
+        """Where a value on pages of its own begins."""
+        number = int.from_bytes(page[value : value + 8], "little")
+        self._visit(number, -(-(HEAD + size) // self._size))
+        return number * self._size + HEAD
+
+    def _check_apart(self, number: int, spans: list[tuple[int, int]]) -> None:
+        """Nodes of one page share no bytes and end within it."""
+        spans.sort()
+        if any(end > start for (_, end), (start, _) in pairwise((*spans, (self._size, 0)))):
+            raise self._damaged(f"page {number}")
 
     def _damaged(self, what: str) -> FormatError:
         return FormatError(

@@ -21,6 +21,7 @@ from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
 from fastdata.formats.checksum import UNCHECKED, check, crc32
 from fastdata.formats.files import DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
+from fastdata.formats.labels import NO_LABELS, Blob, named_labels
 from fastdata.formats.places import Placed, Source
 from fastdata.formats.rows import Pictures, Rows, check_shape, checked_row
 from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, name_of, places_fit, words_of
@@ -83,16 +84,21 @@ class PackedReader(Closing, Placed, Verified):
         self._names = packed.manifest.fields
         self._rows = Rows(columns, packed.path, packed.check_columns)
         self._checksums = columns["crc"] if packed.checksums and packed.manifest.fingerprint else None
-        self._pictures = Pictures(
-            columns, [name in IMAGE_FIELDS for name in self._names], packed.lengths,
-            checksums=self._checksums is not None,
-        )  # fmt: skip
+        named = packed.options.image_field
+        self._is_image = [name in IMAGE_FIELDS if named is None else name == named for name in self._names]
+        if named is not None and packed.manifest.count and not any(self._is_image):
+            raise FormatError(f"{packed.path}: no field {named!r}, which image_field names: there are {self._names}")
+        self._pictures = Pictures(columns, self._is_image, packed.lengths, checksums=self._checksums is not None)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
         # Both once, however many shards are verified; and without a way back to this reader, which would keep it.
         self._index_hash = functools.cache(lambda: index_hash(columns))
         keys = self.keys
         self._index_problems = functools.cache(lambda: [*check_index(columns, packed.manifest, keys, packed.path)])
+        # Labels that do not come from `cls`: what a record gives as `cls` is its label all the same.
+        self._own_label = packed.options.label_field not in (None, NO_LABELS, "cls")
+        if packed.manifest.fingerprint and packed.options.label_field not in (None, "cls"):
+            self.labels = self._named_labels()  # a scan of others' data has read them
 
     @property
     def path(self) -> str:
@@ -128,7 +134,9 @@ class PackedReader(Closing, Placed, Verified):
             fields[name] = bytes(self._view(blob))
             if verify:
                 self._check(row, blob, fields[name])
-        return Record(self.keys[row], fields, self.paths[row])
+        if self._own_label:
+            fields["cls"] = b"%d" % self.labels[row]
+        return Record(self.keys[row], fields, self.paths[row], self._packed.options.image_field or "")
 
     def find(self, key: str) -> int:
         """The index of the record with this key.
@@ -170,7 +178,16 @@ class PackedReader(Closing, Placed, Verified):
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
         row = checked_row(index, len(self))
-        return sum(self._size[blob] for blob in self._span(row))
+        span = self._span(row)
+        if not self._own_label:
+            return sum(self._size[blob] for blob in span)
+        return sum(self._size[blob] for blob in span if self._name(blob) != "cls") + len(str(self.labels[row]))
+
+    def _named_labels(self) -> NDArray[np.int64]:
+        # A blob's number stands for its place.
+        rows = ({self._name(n): Blob(0, n, self._size[n]) for n in self._span(row)} for row in range(len(self)))
+        name = self._packed.options.label_field
+        return named_labels(self.path, name, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
 
     @property
     def source(self) -> Source:
@@ -205,10 +222,13 @@ class PackedReader(Closing, Placed, Verified):
     def _image_blob(self, row: int) -> int:
         span = self._span(row)
         for blob in span:
-            if self._name(blob) in IMAGE_FIELDS:
+            code = self._field[blob]
+            if code < len(self._is_image) and self._is_image[code]:
                 return blob
         names = [self._name(blob) for blob in span]
-        raise FormatError(f"{self.path}: record {self.keys[row]!r} has no picture: its fields are {names}")
+        named = self._packed.options.image_field
+        what = "no picture" if named is None else f"no field {named!r}, which image_field names"
+        raise FormatError(f"{self.path}: record {self.keys[row]!r} has {what}: its fields are {names}")
 
     def _check(self, row: int, blob: int, data: bytes | memoryview) -> None:
         try:
@@ -249,7 +269,7 @@ class PackedReader(Closing, Placed, Verified):
                 yield Problem(DATA_SET, self.path, words_of(error, self.path))
 
     def _row_problems(self, row: int, checked: bool) -> Iterator[Problem]:
-        key, label = name_of(self.keys, row), -1
+        key, label, stated = name_of(self.keys, row), -1, self._rows.labels[row]
         try:
             for blob in self._span(row):
                 name, data = self._name(blob), self._view(blob)
@@ -258,9 +278,9 @@ class PackedReader(Closing, Placed, Verified):
                     words = f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
                     yield Problem(row, key, words)
                 if checked and name == "cls":  # nobody can tell what a changed one was
-                    label = parse_label(key, data) if crc == wanted else int(self.labels[row])
-            if checked and label != self.labels[row]:
-                yield Problem(row, key, f"the index has the label {self.labels[row]}, its fields {label}")
+                    label = parse_label(key, data) if crc == wanted else int(stated)
+            if checked and label != stated:
+                yield Problem(row, key, f"the index has the label {stated}, its fields {label}")
         except Exception as error:
             yield Problem(row, key, words_of(error, f"{self.path}: record {key!r}"))
 

@@ -12,8 +12,6 @@ read as foreign. Tars that others wrote are scanned once, headers only, in memor
 from __future__ import annotations
 
 import os
-import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import cast
@@ -21,24 +19,29 @@ from typing import cast
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.concat import ConcatReader, SliceReader
-from fastdata.formats.files import CheckedFile, DataFiles, Scratch, map_file, stamp_at
-from fastdata.formats.index import INDEX_NAME, IndexBuilder, unpack
-from fastdata.formats.opening import check_files, check_index, load, load_index, manifest_in, read_manifest
+from fastdata.formats.files import CheckedFile, DataFiles, Scratch
+from fastdata.formats.index import INDEX_NAME, unpack
+from fastdata.formats.opening import (
+    any_manifest,
+    check_files,
+    check_index,
+    load,
+    load_index,
+    manifest_in,
+    read_manifest,
+)
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.rows import Rows
+from fastdata.formats.tar_foreign import MARK, incomplete, open_foreign
+from fastdata.formats.tar_members import BLOCK, padded
 from fastdata.formats.verify import Problem, name_of
-from fastdata.manifest import MANIFEST_NAME, Manifest
-from fastdata.record import foreign_label
+from fastdata.manifest import MANIFEST_NAME
 
-BLOCK = 512
 END = bytes(2 * BLOCK)
-MARK = b"fastdata"
 INDEX_MEMBER = "__fastdata_index__"
 FOOTER = b"FDTAREND"
 # Octal digits of a ustar header's size field: 8 GiB. Longer names than 100 bytes go into PAX records.
 _USTAR_MAX, _NAME_BYTES = 8**11 - 1, 100
-# The names that webdataset skips.
-_META = re.compile(r"__[^/]*__($|/)")
 _OWNER = slice(265, 265 + len(MARK) + 1)  # the owner's name in a tar header, with its NUL
 
 
@@ -65,7 +68,7 @@ def open_tar(path: str, options: ReadOptions = READ_OPTIONS) -> Reader:
             )
         )  # fmt: skip
     if os.path.exists(os.path.join(path, INDEX_NAME)):
-        raise _incomplete(path)
+        raise incomplete(path)
     return open_tars(sorted(os.path.join(path, name) for name in os.listdir(path) if is_tar_name(name)), options)
 
 
@@ -80,28 +83,20 @@ def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Read
         raise FormatError("no tar files to read")
     parts: list[Reader] = []
     foreign: list[str] = []
-    folders: dict[str, PackedReader] = {}
+    shards = _Shards(options)
     for path in paths:
-        if not _is_ours(path):
+        single = _open_single(path, options)
+        part = shards.open(path) if single is None else single  # an empty reader is false
+        if part is None:
             foreign.append(path)
             continue
         if foreign:
-            parts.append(_open_foreign(tuple(foreign), options))
+            parts.append(open_foreign(tuple(foreign), options))
             foreign = []
-        single = _open_single(path, options)
-        # an empty reader is false
-        parts.append(_open_shard(path, folders, options) if single is None else single)
+        parts.append(part)
     if foreign:
-        parts.append(_open_foreign(tuple(foreign), options))
+        parts.append(open_foreign(tuple(foreign), options))
     return parts[0] if len(parts) == 1 else ConcatReader(parts)
-
-
-def _is_ours(path: str) -> bool:
-    with CheckedFile(path) as file:
-        head = file.read(0, BLOCK)
-    if head[:2] == b"\x1f\x8b" or head[:6] == b"\xfd7zXZ\x00" or head[:3] == b"BZh" or head[:4] == b"\x28\xb5\x2f\xfd":
-        raise FormatError(f"{path}: a compressed tar cannot be read in place; decompress it first")
-    return head[_OWNER] == MARK + b"\0"
 
 
 def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
@@ -126,25 +121,51 @@ def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
     )  # fmt: skip
 
 
-def _open_shard(path: str, folders: dict[str, PackedReader], options: ReadOptions) -> Reader:
-    """One shard of a folder of ours: the part of the folder's records that lies in it."""
-    folder, name = os.path.split(path)
-    if folder not in folders:
-        if read_manifest(folder, "tar") is None:
-            raise _incomplete(path)
-        folders[folder] = cast("PackedReader", open_tar(folder, options))
-    rows = folders[folder].rows_in_file(name)
-    if rows is None:
-        raise FormatError(
-            f"{path}: a fastdata shard that the {MANIFEST_NAME} beside it does not list; copy the whole folder again"
-        )
-    return SliceReader(folders[folder], rows.start, rows.stop)
+class _Shards:
+    """Shards of ours that are named one by one: the part of their folder's records that lies in each.
+
+    What the manifest of its folder lists is ours, also where the first bytes, which would say so, were lost.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._listed: dict[str, set[str] | None] = {}
+        self._opened: dict[str, PackedReader] = {}
+
+    def open(self, path: str) -> SliceReader | None:
+        """The records of a shard; None where it is none of ours.
+
+        Raises:
+            FormatError: it is ours, and the manifest is missing or does not list it; or compressed.
+        """
+        folder, name = os.path.split(path)
+        if folder not in self._listed:
+            manifest = any_manifest(folder)
+            ours = manifest is not None and manifest.format == "tar"
+            self._listed[folder] = {file.name for file in manifest.files} if manifest and ours else None
+        listed = self._listed[folder]
+        if listed is None or name not in listed:
+            _refuse_ours(path, listed is not None)
+            return None
+        if folder not in self._opened:
+            self._opened[folder] = cast("PackedReader", open_tar(folder, self._options))
+        rows = self._opened[folder].rows_in_file(name)
+        if rows is None:
+            raise FormatError(f"{path}: damaged manifest: its index knows no such file; convert the data again")
+        return SliceReader(self._opened[folder], rows.start, rows.stop)
 
 
-def _incomplete(path: str) -> FormatError:
-    return FormatError(
-        f"{path}: written by fastdata, but its {MANIFEST_NAME} is missing, at its end or beside it: the file was cut, "
-        "or only a part of a folder copied, or conversion was never finished; copy all of it again, or convert again"
+def _refuse_ours(path: str, manifest: bool) -> None:
+    with CheckedFile(path) as file:
+        head = file.read(0, BLOCK)
+    if head[:2] == b"\x1f\x8b" or head[:6] == b"\xfd7zXZ\x00" or head[:3] == b"BZh" or head[:4] == b"\x28\xb5\x2f\xfd":
+        raise FormatError(f"{path}: a compressed tar cannot be read in place; decompress it first")
+    if head[_OWNER] != MARK + b"\0":
+        return
+    if not manifest:
+        raise incomplete(path)
+    raise FormatError(
+        f"{path}: a fastdata shard that the {MANIFEST_NAME} beside it does not list; copy the whole folder again"
     )
 
 
@@ -175,11 +196,6 @@ def _pax(name: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, name, value)
 
 
-def padded(size: int) -> int:
-    """A size rounded up to whole blocks."""
-    return -(-size // BLOCK) * BLOCK
-
-
 def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
     """What plain tar readers go by: is the header of each member, and what fills its last block, as it was written?"""
     names = packed.manifest.fields
@@ -195,77 +211,3 @@ def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
             if not there or any(blobs.read(int(file[blob]), end, padded(end) - end, scratch)):
                 words = f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
                 yield Problem(row, name_of(rows_of.keys, row), words)
-
-
-def _open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:
-    builder = IndexBuilder()
-    stamps = [stamp_at(path) for path in paths]
-    lengths = [stamp.length for stamp in stamps]
-    for number, path in enumerate(paths):
-        buffer = map_file(path, lengths[number], stamps[number])
-        for key, members in _samples(path):
-            label = -1
-            if "cls" in members:
-                offset, size = members["cls"]
-                label = foreign_label(buffer[offset : offset + size])
-            places = [(number, offset) for offset, _ in members.values()]
-            builder.add_scanned(key, "", label, list(members), places, [size for _, size in members.values()])
-    manifest = Manifest("tar", len(builder), tuple(builder.fields))
-    path = paths[0] if len(paths) == 1 else os.path.dirname(paths[0])
-    reopen = partial(_reopen_foreign, paths, options)
-    return PackedReader(Packed(path, manifest, builder.columns(), paths, lengths, reopen, stamps, options=options))
-
-
-def _reopen_foreign(paths: tuple[str, ...], options: ReadOptions, _path: str) -> PackedReader:
-    return _open_foreign(paths, options)
-
-
-def _samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
-    """(key, {field: (offset, size)}) of neighbouring members, grouped as webdataset does.
-
-    The key ends at the first dot of the last part of the name; fields are lower-cased; names that start with a dot or
-    are in double underscores (`__meta__`) are skipped.
-    """
-    current, members = "", dict[str, tuple[int, int]]()
-    for member in _members(path):
-        head, slash, base = member.name.rpartition("/")
-        stem, dot, field = base.partition(".")
-        if not member.isreg() or not dot or not stem or _META.match(member.name):
-            continue
-        if member.issparse():
-            raise FormatError(f"{path}: member {member.name!r} is stored with holes; rewrite the tar without --sparse")
-        key, field = head + slash + stem, field.lower()
-        if key != current and members:
-            yield current, members
-            members = {}
-        if field in members:
-            raise FormatError(f"{path}: sample {key!r} has field {field!r} twice, which webdataset refuses too")
-        current = key
-        members[field] = (member.offset_data, member.size)
-    if members:
-        yield current, members
-
-
-def _members(path: str) -> Iterator[tarfile.TarInfo]:
-    try:
-        with tarfile.open(path, "r:") as tar:
-            length = os.stat(path).st_size
-            while (member := tar.next()) is not None:
-                if member.offset_data + member.size > length:
-                    raise FormatError(f"{path}: cut in member {member.name!r}; copy the tar again from a whole one")
-                yield member
-                tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen: a memory leak in a long scan
-            _check_end(path, tar.offset)
-    except tarfile.TarError as error:
-        raise FormatError(f"{path}: no readable tar ({error})") from error
-
-
-def _check_end(path: str, place: int) -> None:
-    """Refuse a tar whose members end without the mark that ends an archive; tarfile takes that for an end."""
-    with CheckedFile(path) as file:
-        block = file.read(place, BLOCK)
-    if len(block) < BLOCK or any(block):
-        what = "the end-of-archive mark is missing" if not block else "what follows the last whole member is no header"
-        raise FormatError(
-            f"{path}: cut or damaged at byte {place}: {what}; copy the tar again from a whole one, or rewrite it"
-        )

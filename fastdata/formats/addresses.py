@@ -1,0 +1,40 @@
+"""What is no path of this machine: addresses of other places, refused before anything is looked for or made there."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fastdata.errors import OptionError
+
+# `s3://b/x.tar`, also as `pathlib` keeps it (`s3:/b/x.tar`); `pipe:cat x.tar`. One letter is a drive of Windows.
+_REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+:/|pipe:)")
+_FILE = re.compile(r"file:/")
+_JOINED = "::"
+
+
+def check_local(path: str) -> None:
+    """Refuse an address of another place: `s3://...`, `https://...`, `pipe:...`, `a.tar::b.tar`.
+
+    A name that really looks like that is fine where it exists, as a file or as the folder that the path begins with.
+
+    Args:
+        path: what is to be read, or written to.
+
+    Raises:
+        OptionError: it is no path; the message says what to do.
+    """
+    there = path
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    rest = path[len(there) :]
+    if not there and _FILE.match(path):
+        raise OptionError(f"{path!r}: addresses are not read: give the plain path, {_plain(path)!r}")
+    if not there and _REMOTE.match(path):
+        raise OptionError(f"{path!r}: remote addresses are not read yet: copy the data to a local path first")
+    if _JOINED in rest:
+        raise OptionError(f"{path!r}: names that are joined by {_JOINED!r} are not read: give a list of paths")
+
+
+def _plain(path: str) -> str:
+    return "/" + path.partition(":")[2].lstrip("/")

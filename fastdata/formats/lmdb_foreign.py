@@ -1,0 +1,205 @@
+"""LMDBs that others wrote: walked once, to note where the values lie, and read as records.
+
+In: a folder or data file. Out: a reader with an index in memory; nothing is written beside the data.
+
+Keys are names of fields as everywhere (`KEY.jpg`, `KEY.cls`), or keys alone; what those hold is told by their content.
+Labels may have entries of their own: `label-000000001` beside `image-000000001`, or by a pattern that is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from fastdata.codec.sniff import READABLE, SNIFF_BYTES, sniff
+from fastdata.errors import FormatError, OptionError
+from fastdata.formats.base import ReadOptions
+from fastdata.formats.files import CheckedFile
+from fastdata.formats.foreign import ForeignIndex
+from fastdata.formats.index import IndexBuilder
+from fastdata.formats.labels import Blob, Tally
+from fastdata.formats.lmdb_pages import walk
+from fastdata.formats.packed import Packed, PackedReader
+from fastdata.manifest import Manifest
+
+# What other tools keep beside the records: counts, lists of keys, descriptions.
+_BOOKS = re.compile(
+    r"__.+__|[-_]*(?:(?:num|n|nr|total)[-_]?(?:samples|images|imgs|examples|records|items|data)"
+    r"|len|length|size|count|total|keys|key[-_]?list|meta(?:[-_]?(?:data|info))?|info|version|shape|dtype|date)[-_]*",
+    re.IGNORECASE,
+)
+_META = re.compile(r"__[^/]*__($|[./])")
+# The key of an image whose label's key has the same number; and patterns as users give them.
+_NUMBERED = re.compile(r"(?:image|img)([-_:]?\d+)")
+_PATTERN = re.compile(r"([^%]*)%(?:0?(\d{0,3})d|(s))([^%]*)")
+
+
+def open_foreign(path: str, data: str, options: ReadOptions) -> PackedReader:
+    """Open an LMDB of somebody else's.
+
+    Args:
+        path: what was opened.
+        data: its data file.
+        options: how it is read.
+
+    Raises:
+        FormatError: cut, damaged, of a kind that is not read, or with entries that are no images.
+    """
+    with CheckedFile(data) as file:
+        builder = _Scan(path, _FileBytes(file), options).index([os.path.dirname(data)] if path != data else [])
+    stamp = file.stamp
+    manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
+    reopen = partial(_reopen, data, options)
+    options = dataclasses.replace(
+        options, image_field=_field(options.image_field), label_field=_field(options.label_field)
+    )
+    return PackedReader(
+        Packed(path, manifest, builder.columns(), [data], [stamp.length], reopen, [stamp], options=options)
+    )
+
+
+def _field(name: str | None) -> str | None:
+    """What names a field; a pattern has done its work when the entries are known."""
+    return None if name and "%" in name else name
+
+
+def _reopen(data: str, options: ReadOptions, path: str) -> PackedReader:
+    return open_foreign(path, data, options)
+
+
+class _FileBytes:
+    """A file as a sequence of bytes; a part that was cut off meanwhile is an error, where a map would be a signal."""
+
+    def __init__(self, file: CheckedFile) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return self._file.length
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(self._file.length)
+        return self._file.read(start, stop - start)
+
+
+class _Scan:
+    """The walk over the entries, which is done twice where labels have entries of their own."""
+
+    def __init__(self, path: str, data: _FileBytes, options: ReadOptions) -> None:
+        self._path, self._data = path, data
+        self._image_field, self._label_field = options.image_field, options.label_field
+        self._images, self._labels = _Pattern.of("image_field", options.image_field), None
+        if options.label_field:
+            self._labels = _Pattern.of("label_field", options.label_field)
+        # Entries that are neither fields nor images nor book-keeping: labels, or what cannot be read.
+        self._others: dict[str, Blob] = {}
+
+    def index(self, folders: list[str]) -> IndexBuilder:
+        """All records; `folders` is where a file of labels may lie beside the data."""
+        index = self._walked(None)
+        labels = self._others
+        if self._labels or any(name.startswith("label") for name in labels):
+            self._others = {}
+            index = self._walked(labels)
+            self._others |= labels  # those that belong to no record
+        if self._images is None:  # else it was said which entries are images
+            for name in self._others:
+                index.add_other(repr(name))
+        return index.finish(folders)
+
+    def _walked(self, labels: dict[str, Blob] | None) -> ForeignIndex:
+        """All records; each takes its label out of `labels`, where there are any."""
+        label_field = "cls" if self._labels else self._label_field
+        index = ForeignIndex(self._path, "entries", _field(self._image_field), label_field, self._read)
+        known, without = frozenset(labels or ()), Tally()
+        for key, fields in self._grouped(known):
+            if labels is not None:
+                name = self._label_key(key)
+                if name in labels:
+                    fields["cls" if self._label_field is None or self._labels else "label"] = labels.pop(name)
+                else:
+                    without.add(f"{key!r} without {name!r}")
+            index.add(key, fields)
+        if labels is not None and without.count and (self._labels or len(labels) < len(known)):
+            raise FormatError(
+                f"{self._path}: {without.count} images have no entry with their label, such as {without.first}; "
+                "label_field='' reads the data without labels"
+            )
+        return index
+
+    def _read(self, blob: Blob) -> bytes:
+        return self._data[blob.offset : blob.offset + blob.size]
+
+    def _label_key(self, key: str) -> str:
+        """The key of the entry that may hold a record's label; "" where there can be none."""
+        if self._labels is not None:
+            return self._labels.label_of(key)
+        numbered = _NUMBERED.fullmatch(key)
+        return f"label{numbered[1]}" if numbered else ""
+
+    def _grouped(self, known: frozenset[str]) -> Iterator[tuple[str, dict[str, Blob]]]:
+        """Neighbouring entries with the same key before the first dot of the last part, as WebDataset groups them."""
+        current, fields = "", dict[str, Blob]()
+        for raw, offset, size in walk(self._data, self._path):
+            name, place = raw.decode("utf-8", "surrogateescape"), Blob(0, offset, size)
+            if name in known or _BOOKS.fullmatch(name) or _META.match(name):
+                continue
+            key, field = self._split(name, place)
+            if not field:
+                self._others[name] = place
+                continue
+            if key != current and fields:
+                yield current, fields
+                fields = {}
+            current = key
+            if field in fields:
+                raise FormatError(f"{self._path}: sample {key!r} has field {field!r} twice; convert the images again")
+            fields[field] = place
+        if fields:
+            yield current, fields
+
+    def _split(self, name: str, place: Blob) -> tuple[str, str]:
+        """The key and field of an entry; the field is "" for one without a field in its name that is no image."""
+        head, slash, base = name.rpartition("/")
+        stem, dot, field = base.partition(".")
+        if self._images is None and dot and stem and "\0" not in name:  # a key with NULs is a number, no text
+            return head + slash + stem, field.lower()
+        kind = None
+        if self._images is None or self._images.fits(name):
+            kind = sniff(self._data[place.offset : place.offset + min(place.size, SNIFF_BYTES)])
+        return name, kind if kind is not None and kind in READABLE else ""
+
+
+class _Pattern:
+    """Keys with a number, as `image-%09d` describes them, or with another key in them, as `%s-label` does."""
+
+    def __init__(self, before: str, width: int, whole: bool, after: str) -> None:
+        self._before, self._width, self._whole, self._after = before, width, whole, after
+        inner = ".+" if whole else rf"\d{{{max(1, width)},}}"
+        self._regex = re.compile(re.escape(before) + inner + re.escape(after), re.DOTALL)
+
+    @classmethod
+    def of(cls, name: str, text: str | None) -> _Pattern | None:
+        """The pattern in an argument; None where it is none.
+
+        Raises:
+            OptionError: it is not one that is understood.
+        """
+        if text is None or "%" not in text:
+            return None
+        parts = _PATTERN.fullmatch(text)
+        if parts is None:
+            raise OptionError(f"{name} {text!r}: a pattern holds one number, such as %d or %09d, or one %s for a key")
+        return cls(parts[1], int(parts[2] or 0), parts[3] is not None, parts[4])
+
+    def fits(self, key: str) -> bool:
+        return self._regex.fullmatch(key) is not None
+
+    def label_of(self, key: str) -> str:
+        """The key that belongs to another one: with the same number (the last in it), or with all of it."""
+        if self._whole:
+            return self._before + key + self._after
+        digits = re.findall(r"\d+", key)
+        return f"{self._before}{int(digits[-1]):0{self._width}d}{self._after}" if digits else ""
