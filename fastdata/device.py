@@ -9,7 +9,6 @@ after the batches before it; nothing is left behind when a loop is left early.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import GeneratorType
@@ -18,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
+from fastdata.ahead import Progress, one_ahead
 from fastdata.errors import OptionError
 from fastdata.nest import map_tensors
 from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, make_scaling
@@ -85,7 +85,9 @@ class CUDAPrefetcher(Generic[T]):
         self._progress: Progress | None = None
 
     def __iter__(self) -> Iterator[T]:
-        batches = iter(self.loader)
+        return self._moved(iter(self.loader))  # which begins now, as it does without a prefetcher
+
+    def _moved(self, batches: Iterator[T]) -> Iterator[T]:
         try:
             if self.device.type == "cuda":
                 yield from self._through_side_stream(batches)
@@ -130,40 +132,9 @@ class CUDAPrefetcher(Generic[T]):
             for copied in one_ahead(iter(lambda: passage.start_next(batches), None)):
                 progress.hand_over()
                 yield passage.hand_over(copied)
+            progress.hand_over()  # the end
         finally:
             passage.finish()
-
-
-class Progress:
-    """The state that a `fastdata.DataLoader` had as each batch came out of it, for the consumer is some batches behind.
-
-    Of other loaders nothing is asked: for torchdata's, a state is a question to every worker.
-    """
-
-    def __init__(self, loader: Any) -> None:
-        ours = sys.modules.get("fastdata.loader.loader")
-        self._loader = loader if ours is not None and isinstance(loader, ours.DataLoader) else None
-        self._ahead: deque[Any] = deque()
-        self._handed: Any = None
-
-    def noting(self, batches: Iterator[T]) -> Iterator[T]:
-        """The same batches; each one's state is remembered as it comes."""
-        return batches if self._loader is None else map(self._note, batches)
-
-    def _note(self, batch: T) -> T:
-        if self._loader is not None:
-            self._ahead.append(self._loader.state_dict())
-        return batch
-
-    def hand_over(self) -> None:
-        """The consumer gets the oldest of those that came."""
-        if self._ahead:
-            self._handed = self._ahead.popleft()
-
-    def behind(self, now: Any) -> Any:
-        """The consumer's state, when the loader's is this; the loader's, where it has been set to another since."""
-        latest = self._ahead[-1] if self._ahead else self._handed
-        return self._handed if self._handed is not None and now == latest else now
 
 
 @dataclasses.dataclass(slots=True)
@@ -242,28 +213,6 @@ class _Passage(Generic[T]):
         if strided:
             made.append(placed)
         return placed
-
-
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each given only once the next one has been made.
-
-    An exception of `items` is raised in its place, after the items before it; only what is meant to stop the program
-    (KeyboardInterrupt and its like) is not held back.
-    """
-    current = next(items, _END)
-    while current is not _END:
-        # A list, since a variable that holds an exception makes a cycle with this frame, which would keep the loader's
-        # workers alive until the next collection.
-        failures: list[Exception] = []
-        following: object = _END
-        try:
-            following = next(items, _END)
-        except Exception as error:
-            failures.append(error)
-        yield cast(T, current)
-        if failures:
-            raise failures.pop()
-        current = following
 
 
 def _close(batches: Iterator[object], loader: object) -> None:

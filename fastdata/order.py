@@ -44,6 +44,20 @@ def permutation(seed: int, epoch: int, start: int, stop: int, stream: int = RUNS
     return start + np.argsort(drawn, kind="stable").astype(np.int64, copy=False)
 
 
+def numbered(records: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each of a sequence of records, how many times it has come in it before.
+
+    >>> numbered(np.array([7, 4, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(records, kind="stable")
+    ordered = records[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
+    out = np.empty(len(records), np.int64)
+    out[order] = np.arange(len(records)) - np.repeat(first, np.diff(first, append=len(records)))
+    return out
+
+
 def run_length(count: int, buffer_size: int) -> int:
     """How many consecutive records are read together in a shuffled epoch."""
     return max(1, min(_LONGEST_RUN, buffer_size // _RUNS_IN_WINDOW), -(-count // _MOST_RUNS))

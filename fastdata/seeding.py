@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of (seed, epoch, index): integers flow in, 64-bit numbers flow out.
+"""Random numbers as a pure function of (seed, epoch, index, occurrence): integers flow in, 64-bit numbers flow out.
 
 Nothing here has a state, so a sample's numbers depend neither on the number of workers nor on what was drawn before.
 Promises: the parts are hashed as a sequence, not added up (seed 0, item 1 is not seed 1, item 0); for one seed, epoch
@@ -8,7 +8,8 @@ give the same bits; only 64-bit integer arithmetic is used, so bits depend on ne
 The mixing is SplitMix64's: G. L. Steele, D. Lea, C. H. Flood, "Fast Splittable Pseudorandom Number Generators",
 OOPSLA 2014, with the finaliser that they call `mix64variant13` (D. Stafford, "Better Bit Mixing", 2011).
 
-    key  = 0;  for each part:  key = mix64((key ^ part) + GAMMA)      the parts are seed, stream, epoch, index
+    key  = 0;  for each part:  key = mix64((key ^ part) + GAMMA)      the parts are seed, stream, epoch, index,
+                                                                      then occurrence and view, if one is not 0
     draw = mix64(key + (number + 1) * GAMMA)                          so a key is the start of a SplitMix64 generator
 
 Not covered: this is no cryptographic hash, and two unrelated keys may clash with the odds of 64-bit numbers.
@@ -73,7 +74,9 @@ def word(value: SupportsIndex) -> int:
     return folded
 
 
-def keys(seed: int, epoch: int, indices: ArrayLike, *, stream: int = 0) -> NDArray[np.uint64]:
+def keys(
+    seed: int, epoch: int, indices: ArrayLike, *, stream: int = 0, occurrences: ArrayLike = 0, view: int = 0
+) -> NDArray[np.uint64]:
     """One 64-bit key per index: `keys(seed, epoch, [i])[0] == key(seed, stream, epoch, i)`.
 
     Args:
@@ -82,6 +85,9 @@ def keys(seed: int, epoch: int, indices: ArrayLike, *, stream: int = 0) -> NDArr
         indices: sample indices, integers from 0.
         stream: what the numbers are for; each purpose (order, augmentation, ...) takes another, so that it draws
             numbers unrelated to the others'.
+        occurrences: how many times each index has come before in the epoch: one more part of the key, which the first
+            time (0) goes without.
+        view: which of several versions of one sample; a part behind the occurrence, which the first (0) goes without.
 
     Returns:
         Keys in the shape of `indices` (a single index gives an array of one), distinct for distinct indices.
@@ -99,7 +105,16 @@ def keys(seed: int, epoch: int, indices: ArrayLike, *, stream: int = 0) -> NDArr
     state = np.array(given, np.uint64)
     state ^= np.uint64(key(seed, stream, epoch))
     state += np.uint64(_GAMMA)
-    return _mix_in_place(state)
+    state = _mix_in_place(state)
+    again = np.broadcast_to(np.asarray(occurrences).astype(np.uint64), state.shape)
+    if view:
+        return _folded(_folded(state, again), np.uint64(view))
+    return np.where(again > 0, _folded(state, again), state) if again.any() else state
+
+
+def _folded(keys: NDArray[np.uint64], part: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """The keys with one more part."""
+    return _mix_in_place((keys ^ part) + np.uint64(_GAMMA))
 
 
 def bits(keys: NDArray[np.uint64], number: int = 0) -> NDArray[np.uint64]:

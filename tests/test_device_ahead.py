@@ -81,8 +81,9 @@ def test_a_state_is_that_of_the_batch_which_was_handed_over(photo_folder: Path) 
     for _ in one_ahead(progress.noting(iter(loader))):
         progress.hand_over()
         state = progress.behind(loader.state_dict())
-        seen.append((state["epoch"], state["consumed"]))
-    assert seen == [(0, 4), (0, 8), (1, 0)]
+        seen.append((state["epoch"], state["consumed"], state["over"]))
+    assert seen == [(0, 4, False), (0, 8, False), (0, 12, True)]
+    progress.hand_over()  # the end
     assert progress.behind(loader.state_dict()) == loader.state_dict()
     loader.set_epoch(7)
     assert progress.behind(loader.state_dict())["epoch"] == 7

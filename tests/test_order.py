@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.errors import OptionError
-from fastdata.order import EpochOrder, Split, check_even, permutation, run_length
+from fastdata.order import EpochOrder, Split, check_even, numbered, permutation, run_length
 
 counts = st.integers(1, 3000)
 buffers = st.integers(1, 5000)
@@ -178,3 +178,9 @@ def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
 def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         check_even(**options)
+
+
+@given(st.lists(st.integers(0, 5), max_size=60))
+def test_records_are_numbered_in_their_order(records: list[int]) -> None:
+    want = [records[:at].count(record) for at, record in enumerate(records)]
+    assert numbered(np.array(records, np.int64)).tolist() == want

@@ -129,3 +129,18 @@ def test_bad_indices() -> None:
 def test_torch_is_not_imported() -> None:
     script = "import sys, fastdata.seeding; sys.exit('torch' in sys.modules or 'cv2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@given(
+    seed=ANY_INT, epoch=ANY_INT, stream=ANY_INT, view=st.integers(0, 3),
+    samples=st.lists(st.tuples(WORDS, st.integers(0, 2**63 - 1) | st.integers(0, 2)), min_size=1, max_size=20),
+)  # fmt: skip
+def test_occurrence_and_view_are_further_parts(
+    seed: int, epoch: int, stream: int, view: int, samples: list[tuple[int, int]]
+) -> None:
+    """Which the first of all goes without."""
+    indices, occurrences = np.array([s[0] for s in samples], np.uint64), np.array([s[1] for s in samples], np.int64)
+    found = seeding.keys(seed, epoch, indices, stream=stream, occurrences=occurrences, view=view).tolist()
+    for one, (index, occurrence) in zip(found, samples, strict=True):
+        parts = (occurrence, view) if view else (occurrence,) if occurrence else ()
+        assert one == seeding.key(seed, stream, epoch, index, *parts)

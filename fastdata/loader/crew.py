@@ -37,7 +37,8 @@ class Job:
     Attributes:
         ticket: its number in the epoch.
         epoch: for the random numbers.
-        places: the records, a row (record, file, offset, size, crc) each; replaced where one failed and is skipped.
+        places: the records, a row (record, file, offset, size, crc, occurrence) each; replaced where one failed and is
+            skipped.
         rows: the rows still to be made, None for all.
         failures: what went wrong with those that were tried last.
         samples: what was made, for a loader with `collate_fn`.

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, as_resource_error
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
-from fastdata.formats.checksum import UNCHECKED
-from fastdata.formats.places import places_of
+from fastdata.loader.collate import picture_tensor, pinned, stacked
 from fastdata.loader.crew import Crew, Job, too_slow
+from fastdata.loader.jobs import Jobs
 from fastdata.loader.layout import Layout
+from fastdata.loader.passes import Pass
 from fastdata.loader.recipe import Failure
-from fastdata.loader.schedule import Schedule
 from fastdata.loader.settings import FIELDS, Settings
 from fastdata.transforms.callables import UserCall
 
@@ -38,12 +35,10 @@ class Iteration:
     Args:
         settings: of the loader.
         reader: for labels, keys and other fields.
-        plan: the epoch's batches.
+        course: the epoch's batches, and who is told how many of them were handed out.
         crew: who makes them.
         release: called once with the crew and whether it may be used again.
-        first: the number of the batch to begin with.
         layout: of the samples, None where only a sample can tell.
-        handed: called with the number of batches handed out so far.
         skipped: (key, reason) of samples that were replaced are added here.
         label_of: the user's target_transform.
     """
@@ -52,19 +47,18 @@ class Iteration:
         self,
         settings: Settings,
         reader: Reader,
-        plan: Schedule,
+        course: Pass,
         crew: Crew,
         release: Callable[[Crew, bool], None],
         *,
-        first: int,
         layout: Layout | None,
-        handed: Callable[[int], None],
         skipped: list[tuple[str, str]],
         label_of: Callable[[int], Any] | None,
     ) -> None:
-        self._settings, self._reader, self._plan, self._crew = settings, reader, plan, crew
-        self._handed, self._skipped, self._label_of = handed, skipped, label_of
-        self._sent = self._next = first
+        self._settings, self._reader, self._pass, self._crew = settings, reader, course, crew
+        self._skipped, self._label_of = skipped, label_of
+        self._jobs: Jobs | None = None
+        self._next = 0
         self._done: dict[int, Job] = {}
         self._again: list[Job] = []
         self._attempts: dict[tuple[int, int], int] = {}
@@ -80,7 +74,7 @@ class Iteration:
         return self
 
     def __len__(self) -> int:
-        return len(self._plan)
+        return len(self._pass.schedule)
 
     def __next__(self) -> Any:
         if self._crew.owner not in (None, os.getpid()):
@@ -89,12 +83,11 @@ class Iteration:
             if self._cut_off:
                 raise _closed()
             raise StopIteration
-        if self._next == len(self._plan):
-            self._handed(self._next)
-            self._release()
-            raise StopIteration
         try:
-            batch = self._batch(self._finished())
+            jobs = self._jobs or self._begun()
+            job = self._finished(jobs)
+            batch = None if job is None else self._batch(job)
+            self._top_up(jobs)  # before the consumer works on this batch, and to know whether it is the last one
         except Exception as error:
             if self._cut_off:  # by another thread
                 raise _closed() from error
@@ -103,8 +96,19 @@ class Iteration:
         except BaseException as error:
             self._give_up(broken=isinstance(error, KeyboardInterrupt))
             raise
-        self._handed(self._next)
+        if job is None:
+            self._pass.end()
+            self._release()
+            raise StopIteration
+        self._pass.stands(self._next, over=self._next == self._pass.schedule.total)
         return batch
+
+    def _begun(self) -> Jobs:
+        """The first batch is asked for: now it is settled which epoch this is."""
+        self._pass.begin()
+        self._jobs = Jobs(self._settings, self._reader, self._pass)
+        self._next = self._jobs.sent
+        return self._jobs
 
     def _give_up(self, *, broken: bool) -> None:
         """End the epoch because of an error; whether the crew can be used again depends on which."""
@@ -119,44 +123,48 @@ class Iteration:
 
     def cut_off(self) -> None:
         """End the epoch because its loader is closed: going on is an error, not the end of the data."""
-        self._cut_off = self._next < len(self._plan) and self._release.alive
+        self._cut_off = self._next != self._pass.schedule.total and self._release.alive
         self._release()
 
-    def _finished(self) -> Job:
+    def _finished(self, jobs: Jobs) -> Job | None:
+        """The next batch; None at the end."""
         timeout = self._settings.timeout or None
-        if not self._settled:
-            self._settle(timeout)
-        self._top_up()
+        if not self._settled and (first := jobs.following()) is not None:
+            self._settle(jobs, first, timeout)
+        self._top_up(jobs)
         while (job := self._done.pop(self._next, None)) is None:
-            jobs = self._crew.receive(timeout)
+            if self._next == jobs.sent and jobs.following() is None:
+                jobs.check()
+                return None
+            answers = self._crew.receive(timeout)
             if self._cut_off:
                 raise _closed()
-            if jobs is None:
+            if answers is None:
                 raise too_slow(timeout)
-            for done in jobs:
-                self._take(done)
-            self._top_up()
+            for done in answers:
+                self._take(jobs, done)
+            self._top_up(jobs)
         if job.failures:  # raised in its place, behind the batches before it, however many workers there are
             self._crew.drop(job)
             raise self._error(job.failures[0])
         self._skipped.extend(job.skipped)  # likewise: in order, and of batches that are handed out
+        jobs.done(self._next)
         self._next += 1
         return job
 
-    def _take(self, job: Job) -> None:
+    def _take(self, jobs: Jobs, job: Job) -> None:
         """A job that came back: done, or with samples to be replaced."""
         wrong = [failure for failure in job.failures if issubclass(failure.kind, _NO_DAMAGE)]
         if not job.failures or wrong or self._settings.on_error == "raise":
             job.failures = wrong or job.failures
             self._done[job.ticket] = job
         else:
-            self._mend(job)
+            self._mend(jobs, job)
 
-    def _settle(self, timeout: float | None) -> None:
+    def _settle(self, jobs: Jobs, first: Job, timeout: float | None) -> None:
         """Find the layout out, from the first sample; with on_error="skip", from one that replaces it."""
         for attempt in range(_ATTEMPTS + 1):
-            first = self._plan.replacement(self._next, 0, attempt) if attempt else int(self._plan.batch(self._next)[0])
-            found = self._crew.lay_out(self._known, self._plan.epoch, self._places([first]), timeout)
+            found = self._crew.lay_out(self._known, first.epoch, jobs.row(first.ticket, 0, attempt), timeout)
             if not isinstance(found, Failure):
                 self._layout, self._settled = found, True
                 return
@@ -164,16 +172,16 @@ class Iteration:
             if given_up or issubclass(found.kind, _NO_DAMAGE):
                 raise self._error(found)
 
-    def _top_up(self) -> None:
+    def _top_up(self, jobs: Jobs) -> None:
         """Keep as many batches under way as the crew takes."""
         while self._again and self._crew.submit(self._again[0]):
             del self._again[0]
-        while self._sent < len(self._plan) and self._sent - self._next < self._crew.depth:
-            if not self._crew.submit(Job(self._sent, self._plan.epoch, self._places(self._plan.batch(self._sent)))):
+        while jobs.sent - self._next < self._crew.depth and (job := jobs.following()) is not None:
+            if not self._crew.submit(job):
                 return
-            self._sent += 1
+            jobs.advance()
 
-    def _mend(self, job: Job) -> None:
+    def _mend(self, jobs: Jobs, job: Job) -> None:
         """Try other records in the place of those that failed."""
         for failure in job.failures:
             key, reason = self._told(failure)
@@ -186,16 +194,10 @@ class Iteration:
                 self._done[job.ticket] = job
                 return
             job.skipped.append((key, reason))
-            job.places[failure.row] = self._places([self._plan.replacement(job.ticket, failure.row, attempt)])[0]
+            job.places[failure.row] = jobs.row(job.ticket, failure.row, attempt)[0]
         job.rows = [failure.row for failure in job.failures]
         job.failures = []
         self._again.append(job)
-
-    def _places(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        places = places_of(self._reader, np.asarray(indices, np.int64))
-        if not self._settings.verify:
-            places[:, 4] = UNCHECKED
-        return places
 
     def _told(self, failure: Failure) -> tuple[str, str]:
         """The key and the reason of a failure."""
@@ -225,11 +227,10 @@ class Iteration:
             with UserCall(f"{self._reader.path}: collate_fn"):
                 batch = settings.collate_fn(list(rows))
         else:
-            parts = [self._images(job) if name == "image" else _stacked(self._column(name, job)) for name in names]
+            parts = [self._images(job) if name == "image" else stacked(self._column(name, job)) for name in names]
             batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
         if settings.pin_memory:
-            batch = _pinned(batch)
-        self._top_up()  # before the consumer works on this batch
+            batch = pinned(batch)
         return batch
 
     def _images(self, job: Job) -> Any:
@@ -246,6 +247,8 @@ class Iteration:
     def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
         if name == "image":
+            if self._settings.views > 1:
+                return [[picture_tensor(view) for view in sample] for sample in samples or []]
             return [picture_tensor(sample) for sample in samples or []]
         if name == "index":
             return job.indices
@@ -273,37 +276,3 @@ class Iteration:
 
 def _closed() -> LoadError:
     return LoadError("the loader was closed while it was being iterated; begin anew: iter(loader)")
-
-
-def _pinned(batch: Any) -> Any:
-    """A copy of every tensor in it, in torch's pinned memory."""
-    import torch
-
-    from fastdata.nest import map_tensors
-
-    return map_tensors(batch, torch.Tensor.pin_memory)
-
-
-def _stacked(column: Any) -> Any:
-    """A column as a tensor where it holds numbers, else as it is."""
-    import torch
-
-    if isinstance(column, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(column))
-    if column and all(isinstance(item, (int, float)) for item in column):
-        return torch.tensor(column)
-    if column and all(isinstance(item, torch.Tensor) for item in column):
-        return torch.stack(column)
-    return column
-
-
-def picture_tensor(sample: Any) -> Any:
-    """A sample for `collate_fn`: HWC arrays as CHW tensors, all else as it is."""
-    import torch
-
-    if isinstance(sample, np.ndarray) and sample.ndim == 3 and sample.dtype.kind in "biuf":
-        array: NDArray[Any] = sample
-        if not array.flags.writeable or min(array.strides) < 0:  # torch takes neither
-            array = array.copy()
-        return torch.from_numpy(array).permute(2, 0, 1)
-    return sample

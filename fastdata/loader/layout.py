@@ -33,19 +33,21 @@ class Layout:
         shape: of one sample, as it lies in memory.
         dtype: numpy's name of its type, or "bfloat16".
         channels_last: it is an HWC array, to be seen as CHW.
+        views: so many of them make a sample; each has a batch of its own in memory, one behind the other.
     """
 
     shape: tuple[int, ...]
     dtype: str
     channels_last: bool
+    views: int = 1
 
     @classmethod
-    def picture(cls, height: int, width: int) -> Layout:
+    def picture(cls, height: int, width: int, views: int = 1) -> Layout:
         """The layout of decoded pictures of one size."""
-        return cls((height, width, 3), "uint8", channels_last=True)
+        return cls((height, width, 3), "uint8", channels_last=True, views=views)
 
     @classmethod
-    def of(cls, sample: Any) -> Layout:
+    def of(cls, sample: Any, views: int = 1) -> Layout:
         """The layout of batches of samples like this one.
 
         Raises:
@@ -58,9 +60,9 @@ class Layout:
                     f"transform returned a tensor of {name}, which batches cannot be made of here; return float32, "
                     "float16, bfloat16, uint8, ... (and cast on the device)"
                 )
-            return cls(tuple(sample.shape), name, channels_last=False)
+            return cls(tuple(sample.shape), name, channels_last=False, views=views)
         if isinstance(sample, np.ndarray) and sample.dtype.kind in _NUMBERS:
-            return cls(sample.shape, sample.dtype.name, channels_last=sample.ndim == 3)
+            return cls(sample.shape, sample.dtype.name, channels_last=sample.ndim == 3, views=views)
         raise OptionError(
             f"transform returned {type(sample).__name__}; return an HWC array or a CHW tensor of numbers, "
             "or give collate_fn, which may take anything"
@@ -72,12 +74,14 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one sample."""
-        return math.prod(self.shape) * self.stored.itemsize
+        """Bytes of one sample, with all of its views."""
+        return self.views * math.prod(self.shape) * self.stored.itemsize
 
     def batch(self, buffer: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """The first `count` samples of a buffer, as an array."""
-        return buffer[: count * self.nbytes].view(self.stored).reshape(count, *self.shape)
+        """The first `count` samples of a buffer, as an array: by sample, by view, then their shape."""
+        room = buffer.nbytes // self.nbytes if self.nbytes else count
+        whole = buffer[: room * self.nbytes].view(self.stored).reshape(self.views, room, *self.shape)
+        return whole[:, :count].swapaxes(0, 1)
 
     def put(self, sample: Any, place: NDArray[Any]) -> None:
         """Copy a sample to its place in a batch.
@@ -85,18 +89,20 @@ class Layout:
         Raises:
             OptionError: it has another shape or type than the first one had.
         """
-        if (other := Layout.of(sample)) != self:
+        if (other := Layout.of(sample, self.views)) != self:
             raise unequal(self, other)
         place[...] = _as_array(sample) if _is_tensor(sample) else sample
 
-    def tensor(self, batch: NDArray[Any]) -> torch.Tensor:
-        """A batch as training sees it; it keeps the array alive."""
+    def tensor(self, batch: NDArray[Any]) -> torch.Tensor | list[torch.Tensor]:
+        """A batch as training sees it, a list where there are several views; it keeps the array alive."""
         import torch
 
-        tensor = torch.from_numpy(batch)
+        tensors = [torch.from_numpy(batch[:, view]) for view in range(self.views)]
         if self.dtype in _FOREIGN:
-            tensor = tensor.view(getattr(torch, self.dtype))
-        return tensor.permute(0, 3, 1, 2) if self.channels_last else tensor
+            tensors = [tensor.view(getattr(torch, self.dtype)) for tensor in tensors]
+        if self.channels_last:
+            tensors = [tensor.permute(0, 3, 1, 2) for tensor in tensors]
+        return tensors[0] if self.views == 1 else tensors
 
     def __str__(self) -> str:
         return f"{self.dtype} {' x '.join(map(str, self.shape))}"

@@ -7,23 +7,26 @@ import hashlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
-from fastdata.datasets.source import in_memory, open_source
-from fastdata.errors import OptionError
+from fastdata.datasets.source import in_memory
 from fastdata.formats import Reader
 from fastdata.formats.base import allowed_pixels
 from fastdata.formats.places import source_of
 from fastdata.loader.crews import Crews
+from fastdata.loader.draws import Drawn, length_of
+from fastdata.loader.given import given_as
 from fastdata.loader.iteration import Iteration
+from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.recipe import Recipe
-from fastdata.loader.schedule import Position, Schedule, schedule, split_of
+from fastdata.loader.schedule import Ended, Schedule, planned, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
+from fastdata.order import Even
 from fastdata.transforms.callables import Form
 from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
@@ -53,12 +56,18 @@ class DataLoader:
             callables. An albumentations transform is called with `image=array`, a torchvision transform with a uint8
             CHW tensor, any other callable with the HWC uint8 array.
         fields: yield dicts of these instead: "image", "label", "key", "index", or the name of a record's field (bytes).
-        sampler: gives the indices of this rank's epoch; its `set_epoch` is called where it has one.
-        indices: use these records only.
+        sampler: gives the indices of this rank's epoch, or (index, occurrence) tuples; its `set_epoch` is called where
+            it has one. With a length of up to 2**24 it is drawn to that length by `iter()`, else batch by batch.
+        indices: use these records only; one that comes twice is augmented twice.
+        repeats: so many copies of every record in an epoch, each augmented anew, and dealt over the ranks.
+        views: with 2 or more, that many augmentations of each record, which is read once: a list of image tensors takes
+            the place of the one.
         num_workers: processes (or threads); None: as many as the cores this process may use; 0: in this process.
         worker_mode: "process" or "thread".
-        drop_last: leave out the last batch where it is smaller. Otherwise the ranks' last batches are made equal with
-            the epoch's first samples.
+        drop_last: leave out the last batch where it is smaller.
+        pad: make the ranks' last batches equal with the epoch's first samples. False: every sample exactly once; they
+            may differ by a sample, or be missing, and `len` is each rank's own.
+        even: "pad", or "cut": make the ranks' last batches equal by leaving out what is left over.
         seed: of order and augmentation.
         rank: None: torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of 1.
         world_size: the number of ranks; given with `rank` or not at all.
@@ -79,7 +88,7 @@ class DataLoader:
         pin_memory: copy batches into pinned memory.
         prefetch_factor: batches under way for each worker.
         persistent_workers: keep the workers for the next epoch.
-        timeout: seconds to wait for a batch at most; 0: for ever.
+        timeout: seconds to wait for a batch at most, and for each index of a `sampler`; 0: for ever.
         multiprocessing_context: a start method's name or a context; None: the platform's default.
 
     Attributes:
@@ -99,11 +108,15 @@ class DataLoader:
         *,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         fields: Sequence[str] | None = None,
-        sampler: Iterable[int] | None = None,
+        sampler: Iterable[int] | Iterable[tuple[int, int]] | None = None,
         indices: Sequence[int] | None = None,
+        repeats: int = 1,
+        views: int = 1,
         num_workers: int | None = None,
         worker_mode: Literal["process", "thread"] = "process",
         drop_last: bool = False,
+        pad: bool = True,
+        even: Even = "pad",
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
@@ -122,7 +135,7 @@ class DataLoader:
         timeout: float = 0,
         multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
     ) -> None:
-        given = _given(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
+        given = given_as(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
         self._label_of = given.label_of
         verify = flag("verify", verify) and given.verify
         self.reader = in_memory(given.reader, cache, verify=verify)
@@ -130,6 +143,7 @@ class DataLoader:
             len(self.reader),
             {
                 "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler, "indices": indices,
+                "repeats": repeats, "views": views, "pad": flag("pad", pad), "even": even,
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
                 "pin_memory": flag("pin_memory", pin_memory) and _can_pin(), "prefetch_factor": prefetch_factor,
@@ -144,12 +158,11 @@ class DataLoader:
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._recipe = Recipe(
             source_of(self.reader), rules, Pipeline(given.transform_or(transform), form or given.form),
-            self._checked.seed, flag("exact", exact) or given.exact, on_error == "skip",
+            self._checked.seed, flag("exact", exact) or given.exact, on_error == "skip", self._checked.views,
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
         self._crews = Crews(self._recipe, self._checked, most)
-        self._position, self._start = Position(), Position()
-        self._latest = 0
+        self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
         weakref.finalize(self, self._crews.close)  # also when it is forgotten, and when Python ends
 
@@ -184,51 +197,51 @@ class DataLoader:
     @property
     def _samples(self) -> int:
         """Samples of an epoch, on all ranks together (on this rank, with a sampler)."""
-        sampler = self._settings.sampler
-        if sampler is not None:
-            if not isinstance(sampler, Sized):
-                raise TypeError(
-                    f"the length of this loader is that of its sampler, and {type(sampler).__name__} has none: "
-                    "give it a __len__"
-                )
-            return len(sampler)
-        return len(self.reader) if self._settings.indices is None else len(self._settings.indices)
+        samples = self._told
+        if samples is None:
+            raise TypeError(
+                "the length of this loader is that of its sampler, and "
+                f"{type(self._settings.sampler).__name__} has none: give it a __len__"
+            )
+        return samples
+
+    @property
+    def _told(self) -> int | None:
+        """The same; None where a sampler does not tell."""
+        settings = self._settings
+        if settings.sampler is not None:
+            return length_of(settings.sampler)
+        return (len(self.reader) if settings.indices is None else len(settings.indices)) * settings.repeats
 
     def __len__(self) -> int:
         """The number of batches of an epoch on this rank."""
-        return split_of(self._settings, self._samples).batches
+        settings = self._settings
+        split = split_of(settings, self._samples)
+        return split.batches_of(0 if settings.sampler is not None else settings.world.rank)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The next epoch; the first one is 0."""
-        settings, start = self._ranked, self._start
-        plan = schedule(settings, len(self.reader), start.epoch)
-        number = self._latest + 1
-
-        def handed(batches: int) -> None:
-            if number == self._latest:
-                self._position = self._at(plan, batches)
-
+        """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         iteration = Iteration(
-            settings, self.reader, plan, self._crews.take(), self._crews.give_back, first=start.batches,
-            layout=self._recipe.layout, handed=handed, skipped=self.skipped, label_of=self._label_of,
+            self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
+            layout=self._recipe.layout, skipped=self.skipped, label_of=self._label_of,
         )  # fmt: skip
         self._crews.watch(iteration)
-        self._latest, self._position, self._start = number, start, Position(start.epoch + 1)
         return iteration
 
-    @staticmethod
-    def _at(plan: Schedule, batches: int) -> Position:
-        return Position(plan.epoch, batches) if batches < len(plan) else Position(plan.epoch + 1)
+    def _plan(self, position: Position) -> Schedule:
+        """The batches of an epoch from a position on."""
+        settings = self._ranked
+        if position.over:
+            return Ended(position.epoch)
+        make = planned if settings.sampler is None else Drawn
+        return make(settings, len(self.reader), position.epoch, position.batches(settings))
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from its start; or from where a state stood that was loaded and is in it.
 
-        So a training loop that names every epoch goes on where it was, too.
+        So a training loop that names every epoch goes on where it was, too. Iterators that exist stay as they are.
         """
-        if integer("epoch", epoch, 0) != self._start.epoch:
-            self._start = Position(int(epoch))
-        self._position = self._start
-        self._latest += 1
+        self._passes.name(integer("epoch", epoch, 0))
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -240,21 +253,21 @@ class DataLoader:
             found.update(key.encode("utf-8", "surrogateescape") + b"\0")
         return found.hexdigest()
 
-    def state_dict(self) -> dict[str, int | str]:
-        """Where this loader stands, as plain JSON values: what was handed out, by the latest iterator."""
-        return self._position.state(self._settings, self._fingerprint, self._samples)
+    def state_dict(self) -> dict[str, Any]:
+        """Where this loader stands, as plain JSON values: what was handed out, by the iterator that began last."""
+        return self._passes.position.state(self._settings, self._fingerprint, self._told)
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state: the next iterator gives the batches that an unbroken run would have given next.
 
-        The numbers of workers may differ, and that of ranks too where `batch_size * world_size` is the same.
+        None, where the state was taken behind the last batch of an epoch: the one after that is the next epoch. The
+        numbers of workers may differ, and that of ranks too where `batch_size * world_size` is the same.
 
         Raises:
-            OptionError: it is of other data or another order (seed, shuffle, indices, a sampler), or does not fall
-                between two of these global batches.
+            OptionError: it is of other data or another order (seed, shuffle, repeats, indices, a sampler, or how an
+                epoch ends), or does not fall between two of these global batches.
         """
-        self._start = self._position = Position.load(state, self._settings, self._fingerprint, self._samples)
-        self._latest += 1
+        self._passes.load(Position.load(state, self._settings, self._fingerprint, self._told))
 
     def close(self) -> None:
         """End the workers, and the iterators in use: the batches that they gave stay, going on is an error."""
@@ -271,46 +284,6 @@ class DataLoader:
     def __repr__(self) -> str:
         parts = f"batch_size {self.batch_size}, {self.num_workers} workers, shrinks with {engine_name()}"
         return f"<DataLoader of {self.reader!r}: {parts}>"
-
-
-class _Given(NamedTuple):
-    """What a loader is given to read. An ImageDataset brings some of the loader's arguments with it."""
-
-    reader: Reader
-    transform: Any = None
-    label_of: Callable[[int], Any] | None = None
-    exact: bool = False
-    form: Form = None
-    verify: bool = True
-    max_pixels: int | None = None
-
-    def transform_or(self, other: Any) -> Any:
-        """The one transform that there is."""
-        if self.transform is not None and other is not None:
-            raise OptionError("the ImageDataset has a transform and another one is given: leave one of the two out")
-        return other if self.transform is None else self.transform
-
-
-def _given(data: Any, *, image_field: str | None, label_field: str | None, max_pixels: int | None) -> _Given:
-    if isinstance(data, ImageDataset) and _makes_its_samples(data):
-        if data.transforms is not None:
-            raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
-        reader = open_source(data.reader, image_field=image_field, label_field=label_field)
-        limit = data.max_pixels if max_pixels is None else max_pixels
-        return _Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit)
-    paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
-    if isinstance(data, (str, os.PathLike, Reader)) or paths:
-        reader = open_source(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
-        return _Given(reader, max_pixels=max_pixels)
-    raise TypeError(
-        f"fastdata.DataLoader reads a path, a fastdata Reader or an ImageDataset, not {type(data).__name__}; "
-        "for any other data set use torch.utils.data.DataLoader with worker_init_fn=fastdata.seed_worker"
-    )
-
-
-def _makes_its_samples(data: ImageDataset) -> bool:
-    """Not a class of the user's own that makes them in another way, which the workers here would pass by."""
-    return all(getattr(type(data), name) is getattr(ImageDataset, name) for name in ("__getitem__", "__len__"))
 
 
 def _can_pin() -> bool:

@@ -1,14 +1,14 @@
 """Recipe: how one sample is made. In: a record's place and the epoch. Out: a picture, in its place in a batch.
 
 The same code runs in worker processes, in threads and in the main process, and every random number is a function of
-(seed, epoch, index), so that the result is the same in all of them. torch is not imported here.
+(seed, epoch, index, occurrence, view), so that the result is the same in all of them. torch is not imported here.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.transforms.render import Begun, begin
 
-# A row of `Places`.
+# A row of `Places`, with the record's occurrence in the epoch behind it.
 Place = list[int]
 # A sample of a job: its number there, its place, its row in the batch.
 Wanted = tuple[int, Place, int]
@@ -65,6 +65,7 @@ class Recipe:
         seed: the loader's seed.
         exact: never decode at a reduced DCT scale.
         skip: samples that fail will be replaced, so that the others of their batch are made, too.
+        views: how many versions of a record a sample is made of.
     """
 
     source: Source
@@ -73,16 +74,18 @@ class Recipe:
     seed: int
     exact: bool = False
     skip: bool = False
+    views: int = 1
 
     @property
     def layout(self) -> Layout | None:
         """The layout of the samples, None where only a sample can tell."""
         size = self.pipeline.size
-        return None if size is None or self.pipeline.callables else Layout.picture(*size)
+        return None if size is None or self.pipeline.callables else Layout.picture(*size, self.views)
 
 
 class Maker:
-    """Makes samples by a recipe. Records are given by rows (record, file, offset, size, crc), as `places_of` has them.
+    """Makes samples by a recipe. Records are given by rows (record, file, offset, size, crc, occurrence): what
+    `places_of` has of them, and how many times each has come before in the epoch.
 
     Args:
         recipe: the recipe.
@@ -100,24 +103,32 @@ class Maker:
         """Make the samples of a batch, or of some rows of it, in their places."""
         if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
             return self._fill(epoch, places, batch, rows)
-        making = self._making(epoch, places[:, 0])
-        return self._each(_listed(places, rows), lambda at, place, row: layout.put(making(at, place), batch[row, ...]))
+        making = self._making(epoch, places)
+
+        def make(at: int, place: Place, row: int) -> None:
+            for view, sample in enumerate(making(at, place)):
+                layout.put(sample, batch[row, view, ...])
+
+        return self._each(_listed(places, rows), make)
 
     def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> list[Failure]:
         """Some samples are begun, then finished, then the next ones: see `begin`."""
         recipe, failures = self._recipe, list[Failure]()
-        numbers = recipe.pipeline.numbers(recipe.seed, epoch, places[:, 0]).tolist()
-        begun: dict[int, Begun] = {}
+        numbers = self._numbers(epoch, places)
+        begun: dict[int, list[tuple[int, Begun]]] = {}
 
         def start(at: int, place: Place, row: int) -> None:
-            plan_of = recipe.pipeline.plan_of(numbers[at])
-            found = begin(self._data(place), plan_of, out=batch[row], exact=recipe.exact, rules=recipe.rules)
-            if isinstance(found, Begun):
-                begun[at] = found
+            data = self._data(place)
+            for view, out in enumerate(batch[row]):
+                plan_of = recipe.pipeline.plan_of(numbers[view][at])
+                found = begin(data, plan_of, out=out, exact=recipe.exact, rules=recipe.rules)
+                if isinstance(found, Begun):
+                    begun.setdefault(at, []).append((view, found))
 
         def finish(at: int, place: Place, row: int) -> None:
-            if begun.pop(at).finish() is None:
-                self._picture(place, numbers[at], batch[row])
+            for view, started in begun.pop(at):
+                if started.finish() is None:
+                    self._picture(self._data(place), numbers[view][at], batch[row, view])
 
         wanted = _listed(places, rows)
         while wanted and (recipe.skip or not failures):
@@ -125,7 +136,8 @@ class Maker:
             while count < min(len(wanted), _BEGUN) and room > 0 and (recipe.skip or not failures):
                 one = wanted[count]
                 failures += self._each([one], start)
-                room, count = room - (len(begun[one[0]].jpeg) if one[0] in begun else 0), count + 1
+                room -= sum(len(started.jpeg) for _, started in begun.get(one[0], ()))
+                count += 1
             failures += self._each([one for one in wanted[:count] if one[0] in begun], finish)
             del wanted[:count]
         return sorted(failures, key=lambda failure: failure.row)
@@ -133,44 +145,69 @@ class Maker:
     def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
         made: list[Any] = [None] * len(places)
-        making = self._making(epoch, places[:, 0])
+        making = self._making(epoch, places)
 
         def make(at: int, place: Place, _row: int) -> None:
-            made[at] = making(at, place)
+            views = list(making(at, place))
+            made[at] = views if self._recipe.views > 1 else views[0]
 
         return made, self._each(_listed(places, rows), make)
 
     def layout(self, epoch: int, places: Places) -> Layout | Failure:
         """The layout of a sample."""
         found: list[Layout] = []
-        making = self._making(epoch, places[:, 0])
-        failures = self._each(_listed(places, [0]), lambda at, place, _: found.append(Layout.of(making(at, place))))
+        making = self._making(epoch, places)
+
+        def make(at: int, place: Place, _row: int) -> None:
+            found.append(Layout.of(next(making(at, place)), self._recipe.views))
+
+        failures = self._each(_listed(places, [0]), make)
         return failures[0] if failures else found[0]
 
-    def _making(self, epoch: int, indices: NDArray[np.int64]) -> Callable[[int, Place], Any]:
-        pipeline = self._recipe.pipeline
-        numbers = pipeline.numbers(self._recipe.seed, epoch, indices).tolist()
-        if not pipeline.callables:
-            return lambda at, place: self._picture(place, numbers[at])
-        seeds = keys(self._recipe.seed, epoch, indices, stream=CALLABLES).tolist()
+    def _numbers(self, epoch: int, places: Places) -> list[Any]:
+        """What the geometric transforms draw: by view, then by sample."""
+        numbers, seed = self._recipe.pipeline.numbers, self._recipe.seed
+        return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._recipe.views)]
 
-        def make(at: int, place: Place) -> Any:
-            sample, known = self._picture(place, numbers[at]), "torch" in sys.modules
-            with self._guard():
-                seed_generators(seeds[at], self._own_generators)
-                sample = pipeline.call(sample)
-            # A callable that has just loaded torch may have drawn from a generator that was not there to be seeded.
-            return sample if known or "torch" not in sys.modules else make(at, place)
+    def _making(self, epoch: int, places: Places) -> Callable[[int, Place], Iterator[Any]]:
+        """Makes a sample, one view after the other of what is read once."""
+        pipeline, views = self._recipe.pipeline, range(self._recipe.views)
+        numbers = self._numbers(epoch, places)
+        seeds = [
+            keys(self._recipe.seed, epoch, places[:, 0], stream=CALLABLES, occurrences=places[:, -1], view=v).tolist()
+            for v in views
+            if pipeline.callables
+        ]
+
+        def make(at: int, place: Place) -> Iterator[Any]:
+            data = self._data(place)
+            for view in views:
+                sample: Any = self._picture(data, numbers[view][at])
+                if pipeline.callables:
+                    known = "torch" in sys.modules
+                    sample = self._called(sample, seeds[view][at])
+                    # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
+                    if not known and "torch" in sys.modules:
+                        sample = self._called(self._picture(data, numbers[view][at]), seeds[view][at])
+                yield sample
 
         return make
 
-    def _picture(self, place: Place, numbers: Any, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    def _called(self, picture: NDArray[np.uint8], seed: int) -> Any:
+        """A picture after the user's callables, which draw from generators that are seeded for it."""
+        with self._guard():
+            seed_generators(seed, self._own_generators)
+            return self._recipe.pipeline.call(picture)
+
+    def _picture(
+        self, data: bytes | memoryview, numbers: Any, out: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]:
         recipe = self._recipe
-        return recipe.pipeline.render(self._data(place), numbers, out=out, exact=recipe.exact, rules=recipe.rules)
+        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules)
 
     def _data(self, place: Place) -> bytes | memoryview:
         """The encoded picture, right until the next one is read."""
-        _, file, offset, size, crc = place
+        _, file, offset, size, crc, _ = place
         if file == NOWHERE:
             raise FormatError
         data = self._recipe.source.read(file, offset, size, self._scratch)

@@ -4,8 +4,9 @@ A slot is free, at work in a worker, or lent to the consumer. A lent slot comes 
 gone: views, slices, `.numpy()` and DLPack all keep the array that the ring watches alive. When a consumer keeps
 batches the ring grows (memory is taken when a slot is first written) up to a bound; past it batches are copies.
 
-A slot begins with what its worker is to make: the places of the records, and the rows of the batch they belong in. So
-the messages that go through pipes have one small size, however large a batch is, and never fill a pipe.
+A slot begins with what its worker is to make: the places of the records, their occurrences, and the rows of the batch
+they belong in. So the messages that go through pipes have one small size, however large a batch is, and never fill a
+pipe.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ PAGE = 4096
 KEPT = 8
 # Pixels begin at cache lines.
 _LINE = 64
-# For each sample: record, file, offset, size, checksum, row in the batch.
-_WORDS = COLUMNS + 1
+# For each sample: record, file, offset, size, checksum, occurrence, row in the batch.
+_WORDS = COLUMNS + 2
 
 
 def slot_words(block: SharedBlock, place: int, batch_size: int) -> tuple[NDArray[np.int64], int]:
-    """The words at the head of a slot, six for each sample: its place and its row; and the bytes that they take."""
+    """The words at the head of a slot, and the bytes that they take: for each sample its place, occurrence and row."""
     words = np.frombuffer(block.buffer, np.int64, _WORDS * batch_size, place).reshape(batch_size, _WORDS)
     return words, -(-words.nbytes // _LINE) * _LINE
 
@@ -74,9 +75,9 @@ class Ring:
     def order(self, slot: int, places: NDArray[np.int64], rows: list[int] | None) -> None:
         """Write down what is to be made in a slot."""
         words = slot_words(self._block, self.place(slot), self._batch_size)[0]
-        words[: len(places), :COLUMNS] = places
+        words[: len(places), :-1] = places
         if rows is not None:
-            words[: len(rows), COLUMNS] = rows
+            words[: len(rows), -1] = rows
 
     def give_back(self, slot: int) -> None:
         """Make a slot free that was not lent."""

@@ -1,147 +1,188 @@
-"""Schedule: which samples make batch k of an epoch on this rank, and where a run stood.
+"""Schedule: which samples make batch k of an epoch on this rank.
 
-In: settings and an epoch. Out: indices. Everything is a pure function of (seed, epoch); only the main process knows it.
+In: settings and an epoch. Out: records and occurrences. Where the loader knows the order itself, everything is a pure
+function of (seed, epoch), for any workers and ranks; `fastdata.loader.draws` has what a user's sampler gives. Only the
+main process knows schedules.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import OptionError
-from fastdata.loader.settings import Settings, integer
-from fastdata.order import Split, permutation
+from fastdata.loader.settings import Settings
+from fastdata.order import Split, numbered, permutation
 from fastdata.seeding import key
 
 # The stream of keys (`fastdata.seeding`) that chooses replacements for samples that failed.
 _REPLACEMENTS = 5
-_STATE_VERSION = 1
+# Replacements are occurrences from here on, by the position that they fill: beyond all that an epoch can have of its
+# own, so that the record which stands in is not augmented as it is in its own place.
+_STANDING_IN = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The batches of one epoch.
+class Wanted(NamedTuple):
+    """The samples of one batch.
+
+    Attributes:
+        records: their numbers.
+        occurrences: how many times each has come before in the epoch.
+        positions: where they stand in the epoch: of all ranks together, or of this rank by its sampler.
+        pool: the records that replacements are chosen from.
+    """
+
+    records: NDArray[np.int64]
+    occurrences: NDArray[np.int64]
+    positions: range
+    pool: NDArray[np.int64]
+
+    def replacement(self, seed: int, epoch: int, row: int, attempt: int) -> tuple[int, int]:
+        """The record, and its occurrence, in the place of one that failed: by seed, epoch, position and attempt."""
+        position = self.positions[row]
+        chosen = key(seed, _REPLACEMENTS, epoch, position, attempt) % len(self.pool)
+        return int(self.pool[chosen]), _STANDING_IN + position
+
+
+class Schedule(Protocol):
+    """The batches of one epoch on this rank.
 
     Attributes:
         epoch: its number.
-        order: the records of the epoch in order: of all ranks together, or of this rank by its sampler.
-        split: how positions in it are divided.
+        first: the batch to begin with.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def total(self) -> int | None:
+        """How many batches there are, counted from the epoch's first; None as long as that is not known."""
+
+    def __len__(self) -> int:
+        """The same, as a loader's length tells it beforehand."""
+
+    def batch(self, number: int) -> Wanted | None:
+        """A batch, asked for in order from `first` on; None behind the last one."""
+
+    def consumed(self, batches: int) -> int:
+        """How many samples of the epoch so many batches hold, on all ranks together."""
+
+    def moved(self, epoch: int) -> Schedule | None:
+        """This for another epoch, from its start; None where that is to be made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is left of an epoch whose last batch was handed out: nothing."""
+
+    epoch: int
+    first: int = 0
+    total: int = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def batch(self, number: int) -> Wanted | None:  # noqa: ARG002
+        return None
+
+    def consumed(self, batches: int) -> int:
+        return batches
+
+    def moved(self, epoch: int) -> Schedule | None:  # noqa: ARG002
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The batches of an epoch whose order the loader knows.
+
+    Attributes:
+        order: the records in order, of all ranks together, each standing for `repeats` samples side by side.
+        copies: how many times each of these has come before in the loader's `indices`; None where none comes twice.
+        split: how the samples are divided.
         rank: whose batches these are.
-        seed: for replacements.
     """
 
     epoch: int
+    first: int
     order: NDArray[np.int64]
+    copies: NDArray[np.int64] | None
+    repeats: int
     split: Split
     rank: int
-    seed: int
+
+    @property
+    def total(self) -> int:
+        return self.split.batches_of(self.rank)
 
     def __len__(self) -> int:
-        return self.split.batches
+        return self.total
 
-    def batch(self, number: int) -> NDArray[np.int64]:
-        """The records of a batch; a fresh array."""
-        start, stop = self.split.span(self.rank, number)
-        if stop <= len(self.order):
-            return self.order[start:stop].copy()
-        return self.order[np.arange(start, stop) % len(self.order)]
+    def batch(self, number: int) -> Wanted | None:
+        if number >= self.total:
+            return None
+        positions = self.split.positions(self.rank, number)
+        if self.repeats == 1 and self.copies is None and positions[-1] < len(self.order):
+            records = self.order[positions.start : positions.stop]
+            return Wanted(records, np.zeros(len(records), np.int64), positions, self.order)
+        where = np.asarray(positions)
+        records, occurrences = self._at(where % self.split.count)
+        over = where >= self.split.count
+        if over.any():
+            padding = self._padding()
+            occurrences[over] = padding[where[over] - self.split.count]
+        return Wanted(records, occurrences, positions, self.order)
 
-    def replacement(self, number: int, row: int, attempt: int) -> int:
-        """The record that takes the place of one that failed: a function of seed, epoch, position and attempt."""
-        position = self.split.span(self.rank, number)[0] + row
-        return int(self.order[key(self.seed, _REPLACEMENTS, self.epoch, position, attempt) % len(self.order)])
+    def _at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Records and occurrences at positions of the epoch."""
+        places, repeat = np.divmod(positions, self.repeats)
+        copies = 0 if self.copies is None else self.copies[places] * self.repeats
+        return self.order[places], copies + repeat
+
+    def _padding(self) -> NDArray[np.int64]:
+        """The occurrences of the epoch's first samples where they come again behind its end: the next ones of each.
+
+        So many as there are ranks, which is more than are ever needed.
+        """
+        records = self.order[np.arange(self.split.world_size) % self.split.count // self.repeats]
+        often = np.full(len(records), self.repeats)
+        if self.copies is not None:
+            known, counts = np.unique(self.order[np.isin(self.order, records)], return_counts=True)
+            often *= counts[np.searchsorted(known, records)]
+        return often + numbered(records)
+
+    def consumed(self, batches: int) -> int:
+        return min(batches * self.split.world_size * (self.split.batch_size or 0), self.split.count)
+
+    def moved(self, epoch: int) -> Schedule | None:  # noqa: ARG002
+        return None
 
 
 def split_of(settings: Settings, count: int) -> Split:
     """How an epoch of `count` samples is divided.
 
     Raises:
-        OptionError: a rank would get nothing.
+        OptionError: all ranks would get nothing.
     """
     world_size = 1 if settings.sampler is not None else settings.world.size
-    split = Split(count, world_size, settings.batch_size, settings.drop_last)
+    split = Split(
+        count, world_size, settings.batch_size, settings.drop_last, settings.pad, settings.even,
+        dealt=settings.repeats > 1,
+    )  # fmt: skip
     split.check("DataLoader")
     return split
 
 
-def schedule(settings: Settings, count: int, epoch: int) -> Schedule:
+def planned(settings: Settings, count: int, epoch: int, first: int = 0) -> Planned:
     """The batches of an epoch, for a data set of `count` records."""
-    if settings.sampler is not None:
-        order = _sampled(settings.sampler, count, epoch)
-    else:
-        order = np.arange(count, dtype=np.int64) if settings.indices is None else settings.indices
-        if settings.shuffle:
-            order = order[permutation(settings.seed, epoch, 0, len(order))]
-    rank = 0 if settings.sampler is not None else settings.world.rank
-    return Schedule(epoch, order, split_of(settings, len(order)), rank, settings.seed)
-
-
-def _sampled(sampler: Iterable[int], count: int, epoch: int) -> NDArray[np.int64]:
-    if hasattr(sampler, "set_epoch"):
-        cast("Any", sampler).set_epoch(epoch)
-    order = np.fromiter((int(index) for index in sampler), np.int64)
-    if not len(order):
-        raise OptionError("sampler gave no indices")
-    if order.min() < 0 or order.max() >= count:
-        raise OptionError(f"sampler gave indices {order.min()} .. {order.max()}; they must lie in 0 .. {count - 1}")
-    return order
-
-
-def _order(settings: Settings, fingerprint: str, samples: int) -> dict[str, int | str]:
-    """What the order of the samples depends on; that a sampler gives the same again is the caller's to see to."""
-    chosen = settings.indices
-    return {
-        "version": _STATE_VERSION,
-        "seed": settings.seed,
-        "shuffle": settings.shuffle,
-        "samples": samples,
-        "sampler": settings.sampler is not None,
-        "indices": "" if chosen is None else hashlib.sha256(chosen.tobytes()).hexdigest(),
-        "fingerprint": fingerprint,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a run stands: batches handed out of an epoch, on every rank."""
-
-    epoch: int = 0
-    batches: int = 0
-
-    def state(self, settings: Settings, fingerprint: str, samples: int) -> dict[str, int | str]:
-        """As plain JSON values."""
-        consumed = self.batches * settings.global_batch
-        return _order(settings, fingerprint, samples) | {"epoch": self.epoch, "consumed": consumed}
-
-    @classmethod
-    def load(cls, state: Any, settings: Settings, fingerprint: str, samples: int) -> Position:
-        """The position that a state stands for, with these settings.
-
-        Raises:
-            OptionError: the state is of other data, another order, or does not fall between two global batches.
-        """
-        wanted = _order(settings, fingerprint, samples)
-        if not isinstance(state, dict) or not {*wanted, "epoch", "consumed"} <= set(state):
-            raise OptionError(f"not a state of fastdata.DataLoader: {state!r:.200}")
-        for name, here in wanted.items():
-            if state[name] != here:
-                raise OptionError(
-                    f"the state has {name} {state[name]!r}, this loader {here!r}: resume with the same data, seed, "
-                    "shuffle, indices and sampler"
-                )
-        epoch, consumed = (integer(f"the state's {name}", state[name], 0) for name in ("epoch", "consumed"))
-        batches, rest = divmod(consumed, settings.global_batch)
-        if rest:
-            raise OptionError(
-                f"{consumed} samples were consumed, which is no multiple of batch_size * world_size = "
-                f"{settings.global_batch}: resume with the same global batch"
-            )
-        total = split_of(settings, samples).batches
-        if batches > total:
-            raise OptionError(f"{consumed} samples were consumed, {batches} batches; an epoch has {total} here")
-        return cls(epoch, batches) if batches < total else cls(epoch + 1)
+    order = np.arange(count, dtype=np.int64) if settings.indices is None else settings.indices
+    copies = settings.copies
+    if settings.shuffle:
+        where = permutation(settings.seed, epoch, 0, len(order))
+        order, copies = order[where], None if copies is None else copies[where]
+    split = split_of(settings, len(order) * settings.repeats)
+    return Planned(epoch, first, order, copies, settings.repeats, split, settings.world.rank)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastdata.cpus import available_cpus
 from fastdata.errors import OptionError
 from fastdata.formats import Reader
+from fastdata.order import Even, check_even, numbered
 from fastdata.world import World
 
 FIELDS = ("image", "label")
@@ -26,17 +27,23 @@ _COLUMNS = ("image", "label", "key", "index")
 class Settings:
     """A DataLoader's arguments, once they are known to fit together.
 
-    Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for.
+    Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for. `copies`: how many
+    times each of `indices` has come before in them, None where none comes twice.
     """
 
     batch_size: int
     shuffle: bool
     fields: tuple[str, ...] | None
-    sampler: Iterable[int] | None
+    sampler: Iterable[int] | Iterable[tuple[int, int]] | None
     indices: NDArray[np.int64] | None
+    copies: NDArray[np.int64] | None
+    repeats: int
+    views: int
     num_workers: int
     worker_mode: str
     drop_last: bool
+    pad: bool
+    even: Even
     seed: int
     world: World
     on_error: str
@@ -61,23 +68,25 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
         OptionError: a value that cannot be used, or two that exclude each other; it names them.
     """
     given = dict(arguments)
-    for name, least in (("batch_size", 1), ("prefetch_factor", 1)):
+    for name, least in (("batch_size", 1), ("prefetch_factor", 1), ("repeats", 1), ("views", 1)):
         given[name] = integer(name, given[name], least)
-    for name in ("shuffle", "drop_last", "persistent_workers", "verify"):
+    for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify"):
         given[name] = flag(name, given[name])
     workers = given["num_workers"]
     given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
     given["seed"] = integer("seed", given["seed"], None)
     _one_of("worker_mode", given["worker_mode"], ("process", "thread"))
     _one_of("on_error", given["on_error"], ("raise", "skip"))
-    if given["sampler"] is not None and (given["shuffle"] or given["indices"] is not None):
-        raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
+    check_even(pad=given["pad"], even=given["even"], drop_last=given["drop_last"])
+    if given["sampler"] is not None:
+        _alone(given)
     timeout = given["timeout"]
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
         raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {timeout!r}")
     if given["collate_fn"] is not None and not callable(given["collate_fn"]):
         raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
+    given["copies"] = None if given["indices"] is None else _copies(given["indices"])
     given["fields"] = None if given["fields"] is None else _fields(given["fields"])
     given["world"] = World.expected(given.pop("rank"), given.pop("world_size"))
     given["context"] = _context(given.pop("multiprocessing_context"))
@@ -128,6 +137,23 @@ def _indices(given: Any, count: int) -> NDArray[np.int64]:
     if found.min() < 0 or found.max() >= count:
         raise OptionError(f"indices must lie in 0 .. {count - 1}, not {found.min()} .. {found.max()}")
     return found.astype(np.int64)
+
+
+def _copies(indices: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    copies = numbered(indices)
+    return copies if copies.any() else None
+
+
+def _alone(given: dict[str, Any]) -> None:
+    """A sampler excludes whatever else would say which samples come."""
+    if given["shuffle"] or given["indices"] is not None:
+        raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
+    if given["repeats"] > 1:
+        raise OptionError(
+            "sampler says the samples itself: leave out repeats, and let it give each index so many times"
+        )
+    if not given["pad"] or given["even"] != "pad":
+        raise OptionError("sampler speaks for its own rank, and is not filled up or cut: leave out pad and even")
 
 
 def _fields(given: Sequence[str]) -> tuple[str, ...]:

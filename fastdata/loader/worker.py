@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 
 from fastdata.errors import OptionError
-from fastdata.formats.places import COLUMNS, Places
+from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe
 from fastdata.loader.ring import slot_words
@@ -116,7 +116,7 @@ class _Worker:
         """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""
         words, head = slot_words(self._block, slot, self._batch_size)
         mine = words[first:stop]
-        return mine[:, :COLUMNS].copy(), mine[:, COLUMNS].tolist() if rows else range(first, stop), head
+        return mine[:, :-1].copy(), mine[:, -1].tolist() if rows else range(first, stop), head
 
     def _stale(self, generation: int) -> bool:
         return int.from_bytes(self._block.buffer[:8], "little") != generation

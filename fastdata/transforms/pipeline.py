@@ -1,8 +1,8 @@
 """Pipeline: what a user gives as `transform`, taken apart once: geometry that becomes a plan, and callables behind it.
 
 In: None, one transform or a sequence. Out: `plan(size, numbers)` for the geometric ones that lead, and `callables` for
-all that follow. The numbers of a whole batch are drawn at once, as a pure function of (seed, epoch, index), so that a
-sample's plan depends neither on the batch nor on the process it is made in.
+all that follow. The numbers of a whole batch are drawn at once, as a pure function of (seed, epoch, index, occurrence),
+so that a sample's plan depends neither on the batch nor on the process it is made in.
 """
 
 from __future__ import annotations
@@ -67,9 +67,11 @@ class Pipeline:
             size = one.size_after(size)
         return None if size is None else size[::-1]
 
-    def numbers(self, seed: int, epoch: int, indices: ArrayLike) -> NDArray[np.float64]:
-        """A row of `draws` numbers in [0, 1) for each index."""
-        return uniform(keys(seed, epoch, indices, stream=STREAM), self.draws)
+    def numbers(
+        self, seed: int, epoch: int, indices: ArrayLike, occurrences: ArrayLike = 0, view: int = 0
+    ) -> NDArray[np.float64]:
+        """A row of `draws` numbers in [0, 1) for each index, at each occurrence in the epoch and in each view anew."""
+        return uniform(keys(seed, epoch, indices, stream=STREAM, occurrences=occurrences, view=view), self.draws)
 
     def plan(self, size: Size, row: Sequence[float]) -> Plan:
         """The plan for an upright picture of (width, height) and one row of numbers (a list is fastest)."""
