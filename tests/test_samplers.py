@@ -198,6 +198,12 @@ def test_ctrl_c_reaches_a_sampler_that_gives_nothing(path: str, kind: type[Sampl
     sender.join()
 
 
+@pytest.mark.parametrize("given_sampler", [5, "123", None.__class__])
+def test_what_is_no_sampler_is_refused_at_once(path: str, given_sampler: Any) -> None:
+    with pytest.raises(fastdata.OptionError, match="sampler must be an iterable of indices"):
+        loader(path, given_sampler)
+
+
 @pytest.mark.parametrize("item", ["x", 1.5, None, [1, 2], (1, 2, 3), (1, -1), (1, 0.5), 1 << 70, (1, 1 << 63)])
 @pytest.mark.parametrize("kind", [Sampler, Sized])
 def test_what_is_no_index_is_named(path: str, item: Any, kind: type[Sampler]) -> None:
@@ -285,18 +291,3 @@ def test_two_iterators_draw_once_each(path: str) -> None:
     batches = loader(path, sampler)
     pairs = list(zip(batches, batches, strict=True))
     assert [(a["index"].tolist(), b["index"].tolist()) for a, b in pairs] == [([0] * 4, [4] * 4)]
-
-
-def test_a_sampler_is_told_the_epoch_that_it_is_drawn_for(path: str) -> None:
-    class Told(Sampler):
-        epoch = -1
-
-        def set_epoch(self, epoch: int) -> None:
-            self.epoch = epoch
-
-    for kind in (Told, type("ToldSized", (Told, Sized), {})):
-        sampler = kind(lambda: [sampler.epoch] * 4, 4)  # noqa: B023
-        batches = loader(path, sampler)
-        iter(batches)
-        first, second = iter(batches), iter(batches)
-        assert taken(first) + taken(second) + taken(batches) == [[0] * 4, [1] * 4, [2] * 4]

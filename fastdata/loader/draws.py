@@ -191,7 +191,7 @@ def length_of(sampler: Iterable[Any]) -> int | None:
     """What a sampler tells of its length, None where it tells nothing."""
     try:
         return len(sampler)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):  # torch's own base class raises one or the other
+    except (TypeError, NotImplementedError, OverflowError):  # torch's base class raises one or the other; too long
         return None
 
 

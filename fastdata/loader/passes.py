@@ -6,7 +6,6 @@ its epoch when the first batch is asked of it: one from which nothing was drawn 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +71,6 @@ class Position:
 
 def _order(settings: Settings, fingerprint: str, samples: int | None) -> dict[str, Any]:
     """What the batches depend on; that a sampler gives the same again is the caller's to see to."""
-    chosen = settings.indices
     return {
         "version": _STATE_VERSION,
         "seed": settings.seed,
@@ -80,7 +78,7 @@ def _order(settings: Settings, fingerprint: str, samples: int | None) -> dict[st
         "repeats": settings.repeats,
         "samples": samples,
         "sampler": settings.sampler is not None,
-        "indices": "" if chosen is None else hashlib.sha256(chosen.tobytes()).hexdigest(),
+        "indices": settings.chosen,
         "drop_last": settings.drop_last,
         "pad": settings.pad,
         "even": settings.even,

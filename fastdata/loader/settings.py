@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import multiprocessing
 import operator
@@ -28,7 +29,7 @@ class Settings:
     """A DataLoader's arguments, once they are known to fit together.
 
     Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for. `copies`: how many
-    times each of `indices` has come before in them, None where none comes twice.
+    times each of `indices` has come before in them, None where none comes twice; `chosen`: their hash, for states.
     """
 
     batch_size: int
@@ -37,6 +38,7 @@ class Settings:
     sampler: Iterable[int] | Iterable[tuple[int, int]] | None
     indices: NDArray[np.int64] | None
     copies: NDArray[np.int64] | None
+    chosen: str
     repeats: int
     views: int
     num_workers: int
@@ -87,6 +89,7 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
         raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
     given["copies"] = None if given["indices"] is None else _copies(given["indices"])
+    given["chosen"] = "" if given["indices"] is None else hashlib.sha256(given["indices"].tobytes()).hexdigest()
     given["fields"] = None if given["fields"] is None else _fields(given["fields"])
     given["world"] = World.expected(given.pop("rank"), given.pop("world_size"))
     given["context"] = _context(given.pop("multiprocessing_context"))
@@ -145,7 +148,10 @@ def _copies(indices: NDArray[np.int64]) -> NDArray[np.int64] | None:
 
 
 def _alone(given: dict[str, Any]) -> None:
-    """A sampler excludes whatever else would say which samples come."""
+    """A sampler gives indices, and excludes whatever else would say which samples come."""
+    sampler = given["sampler"]
+    if isinstance(sampler, str) or not (isinstance(sampler, Iterable) or hasattr(sampler, "__getitem__")):
+        raise OptionError(f"sampler must be an iterable of indices, not {sampler!r}")
     if given["shuffle"] or given["indices"] is not None:
         raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
     if given["repeats"] > 1:
