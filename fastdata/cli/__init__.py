@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 
@@ -84,10 +85,11 @@ def _hold_standard_descriptors() -> None:
 def _run(argv: list[str]) -> int:
     from fastdata.cli.app import command
     from fastdata.cli.terminal import complain
-    from fastdata.errors import FastdataError, OptionError
+    from fastdata.errors import FastdataError, OptionError, as_resource_error
 
     try:
-        command().main(args=argv, prog_name="fastdata")
+        with _plain_warnings():
+            command().main(args=argv, prog_name="fastdata")
     except Ended:
         raise
     except SystemExit as end:  # how the library under us ends, also for --help and wrong usage
@@ -102,7 +104,30 @@ def _run(argv: list[str]) -> int:
     except MemoryError:
         complain("error: out of memory; fewer workers (--workers) need less")
         return FAILED
+    except Exception as error:
+        failed = as_resource_error(error, argv[0])  # no thread could be started, no library loaded
+        if failed is None:
+            raise
+        complain(f"error: {failed}")
+        return FAILED
     return DONE
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings as one printable line: they may quote what data of others say."""
+    from fastdata.cli.terminal import complain
+
+    before = warnings.showwarning
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        complain(f"warning: {message}")
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def terminal_words(error: Exception) -> str:

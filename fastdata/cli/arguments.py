@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,3 +24,20 @@ def positive(text: str | int) -> int:
     if number < 1:
         raise typer.BadParameter(f"{text!r} is less than 1")
     return number
+
+
+MaxPixels = Annotated[
+    int | None,
+    typer.Option(parser=whole, metavar="N", help="Refuse larger images before they take memory.  [default: 178956970]"),
+]
+ImageField = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The field that holds the image, in data of others.")
+]
+LabelField = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The field that holds the label, in data of others.")
+]
+
+
+def reading(**options: Any) -> dict[str, Any]:
+    """What `fastdata.open` is given: the options that were, and its own defaults for the others."""
+    return {name: value for name, value in options.items() if value is not None}

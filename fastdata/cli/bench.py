@@ -10,7 +10,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastdata.cli.arguments import DataSet, positive
+from fastdata.cli.arguments import DataSet, ImageField, MaxPixels, positive, reading
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -42,6 +42,7 @@ class Plan:
     workers: int = 1
     repeats: int = 5
     samples: int = 5000
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ def command(
     samples: Annotated[
         int, typer.Option(parser=positive, metavar="N", help="Records a repeat; of large data sets.")
     ] = 5000,
+    max_pixels: MaxPixels = None,
+    image_field: ImageField = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""
@@ -76,7 +79,8 @@ def command(
         raise OptionError(f"--cache is {cache!r}; it must be 'ram', or left away")
     if cache and cold:
         raise OptionError("--cold and --cache ram exclude each other: what lies in memory is never cold")
-    facts = measure(Plan(path, cache, cold, workers, repeats, samples))
+    options = reading(max_pixels=max_pixels, image_field=image_field)
+    facts = measure(Plan(path, cache, cold, workers, repeats, samples, options))
     if as_json:
         say_json(facts)
     else:
@@ -85,7 +89,7 @@ def command(
 
 def measure(plan: Plan) -> dict[str, Any]:
     """Take all figures of a plan; what `--json` prints."""
-    from fastdata.cli.measure import machine, versions
+    from fastdata.cli.measure import engines, machine, versions
 
     figures = _Figures()
     with _opened(plan, figures) as reader:
@@ -100,6 +104,7 @@ def measure(plan: Plan) -> dict[str, Any]:
         "figures": [_figure(what, figures.counts[what], spread) for what, spread in figures.spreads.items()],
         "machine": machine(),
         "versions": versions(),
+        "engines": engines(),
     }
 
 
@@ -134,7 +139,7 @@ def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
     """The data set as the plan wants it: plain, or within the RAM cache."""
     from fastdata import formats
 
-    with formats.open(plan.path) as plain:
+    with formats.open(plan.path, **plan.options) as plain:
         if plan.cache is None:
             yield plain
             return
@@ -224,6 +229,7 @@ def _files(path: str) -> list[str]:
 
 
 def _show(facts: dict[str, Any]) -> None:
+    from fastdata.cli.measure import engine_words
     from fastdata.cli.terminal import pairs, say, size_words, table
 
     machine, versions = facts["machine"], facts["versions"]
@@ -233,6 +239,7 @@ def _show(facts: dict[str, Any]) -> None:
         ("machine", f"{machine['cpu']}, {machine['cores']} cores, {size_words(machine['memory_bytes'])}"),
         ("system", machine["system"]),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items())),
+        ("engines", engine_words(facts["engines"])),
     ]
     if facts["cache_fill_seconds"] is not None:
         rows.append(("cache filled in", f"{facts['cache_fill_seconds']:.2f} s"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastdata.cli.arguments import DataSet
+from fastdata.cli.arguments import DataSet, ImageField, LabelField, reading
 
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
@@ -17,12 +17,14 @@ _BAR = 40  # characters of the longest bar in the histogram
 def command(
     path: DataSet,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as strict JSON.")] = False,
+    image_field: ImageField = None,
+    label_field: LabelField = None,
 ) -> None:
     """Show manifest, counts, classes and picture sizes of a data set."""
     from fastdata import formats
     from fastdata.cli.terminal import say_json
 
-    with formats.open(path) as reader:
+    with formats.open(path, **reading(image_field=image_field, label_field=label_field)) as reader:
         facts = describe(reader)
     if as_json:
         say_json(facts)
@@ -32,6 +34,8 @@ def command(
 
 def describe(reader: Reader) -> dict[str, Any]:
     """What `--json` prints: the manifest's values, classes with counts, and the sizes of the encoded pictures."""
+    from fastdata.cli.measure import engines
+
     manifest = reader.manifest
     classes, unlabelled = _classes(reader)
     return {
@@ -46,6 +50,7 @@ def describe(reader: Reader) -> dict[str, Any]:
         "options": dict(manifest.options),
         "files": [{"name": file.name, "bytes": file.bytes} for file in manifest.files],
         "images": _sizes(reader),
+        "engines": engines(),
     }
 
 
@@ -95,6 +100,7 @@ def _sizes(reader: Reader) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any]) -> None:
+    from fastdata.cli.measure import engine_words
     from fastdata.cli.terminal import pairs, say, size_words
 
     images = facts["images"]
@@ -115,6 +121,7 @@ def _show(facts: dict[str, Any]) -> None:
         rows.append(("files", f"{len(facts['files']):,}, {size_words(total)} together"))
     rows.append(("fingerprint", facts["fingerprint"] or "- (not written by fastdata)"))
     rows += [(f"option {name}", value) for name, value in facts["options"].items()]
+    rows.append(("engines here", engine_words(facts["engines"])))
     say(pairs(rows))
     _show_classes(facts["classes"])
     _show_histogram(images["histogram"])

@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from fastdata.cpus import available_cpus
@@ -40,20 +40,31 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a figure depends on; an engine that is not there is left out."""
+    """The versions that a figure depends on."""
     import cv2
     import numpy as np
 
     import fastdata
-    from fastdata.codec.resize import engine
 
     return {
         "fastdata": fastdata.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "opencv": cv2.__version__,
-        "resize": engine(),
     }
+
+
+def engines() -> dict[str, str]:
+    """What does the work in this installation, each with its version."""
+    from fastdata.codec import jpeg, resize
+    from fastdata.formats import checksum
+
+    return {"JPEGs decoded": jpeg.engine(), "shrunk": resize.engine(), "checksums": checksum.engine()}
+
+
+def engine_words(engines: Mapping[str, str]) -> str:
+    """What `engines` gives, in one line."""
+    return ", ".join(f"{what} with {name}" for what, name in engines.items())
 
 
 def _cpu() -> str:

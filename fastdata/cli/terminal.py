@@ -95,7 +95,7 @@ def _drop(stream: TextIO) -> None:
 
 def pairs(rows: Iterable[tuple[str, object]]) -> str:
     """Names and values as aligned lines, without rich (whose import a short command would feel)."""
-    items = [(name, printable(str(value))) for name, value in rows]
+    items = [(printable(name), printable(str(value))) for name, value in rows]
     width = max((len(name) for name, _ in items), default=0)
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in items)
 
@@ -110,10 +110,12 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     person = is_terminal(sys.stdout)
     plain = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     grid = Table(
-        title=Text(title) if title else None, title_justify="left", box=box.ASCII2 if plain else box.SIMPLE_HEAD
+        title=Text(printable(title)) if title else None,
+        title_justify="left",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
     )
     for number, name in enumerate(columns):
-        grid.add_column(Text(name), justify="left" if number < left else "right", overflow="fold")
+        grid.add_column(Text(printable(name)), justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable(str(cell))) for cell in row))
     # In a pipe a table is as wide as it needs to be: nothing is cut or folded.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastdata.cli.arguments import DataSet, positive
+from fastdata.cli.arguments import DataSet, ImageField, LabelField, MaxPixels, positive, reading
 
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
@@ -33,6 +33,9 @@ def command(
             parser=positive, metavar="N", help="Threads that decode.  [default: the cores this process may use]"
         ),
     ] = None,
+    max_pixels: MaxPixels = None,
+    image_field: ImageField = None,
+    label_field: LabelField = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Check every record of a data set: checksums, index against data, and that each picture can be decoded.
@@ -45,7 +48,8 @@ def command(
     from fastdata.cpus import available_cpus
 
     begin = time.perf_counter()
-    with formats.open(path) as reader:
+    options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)
+    with formats.open(path, **options) as reader:
         listing = _Listing(silent=as_json)
         for problem in problems(reader, workers or available_cpus(), quiet or as_json):
             listing.add(problem)

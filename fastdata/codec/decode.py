@@ -35,7 +35,7 @@ from fastdata.codec.info import MAX_PIXELS
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.codec.sniff import probe
 from fastdata.codec.turn import upright
-from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
+from fastdata.errors import CutError, DecodeError, FastdataError, OptionError, TooLargeError, resource_error
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data, ImageInfo
@@ -110,11 +110,19 @@ def decode(
     if info.pixels > max_pixels:
         raise _too_large(info, max_pixels)
     notes = [] if notes is None else notes
-    pixels = _jpeg(data, info, reduce, keep_damaged, notes) if info.format == "jpg" else None
-    if pixels is None:
-        pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, notes)
-    # Pillow has turned TIFFs already.
-    return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
+    try:
+        pixels = _jpeg(data, info, reduce, keep_damaged, notes) if info.format == "jpg" else None
+        if pixels is None:
+            pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, notes)
+        # Pillow has turned TIFFs already.
+        return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
+    except FastdataError:
+        raise
+    except Exception as error:
+        if resource_error(error) is not None:
+            raise
+        words = f"the {info.format.upper()} cannot be decoded: {type(error).__name__}: {error!s:.200}"
+        raise DecodeError(words) from error
 
 
 def _plain(data: Data) -> Data:

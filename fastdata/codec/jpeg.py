@@ -89,6 +89,15 @@ def ended(data: Data) -> bytes:
     return bytes(data) + (b"\xd9" if data[-1:] == b"\xff" else b"\xff\xd9")
 
 
+def engine() -> str:
+    """The decoder of JPEGs, with its version: `simplejpeg 1.9.0` or `opencv 5.0.0`."""
+    if _simplejpeg() is None:
+        return f"opencv {cv2.__version__}"
+    from importlib.metadata import version
+
+    return f"simplejpeg {version('simplejpeg')}"
+
+
 @functools.cache
 def _simplejpeg() -> Callable[..., RGB] | None:
     try:

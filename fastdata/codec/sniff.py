@@ -55,6 +55,11 @@ def probe(data: Data) -> ImageInfo:
         return reader(data)
     except (struct_error, IndexError, OverflowError) as error:  # an offset beyond the data, or beyond any data
         raise CutError(f"the data end within the {str(kind).upper()} header") from error
+    except (DecodeError, MemoryError):
+        raise
+    except Exception as error:
+        words = f"the {str(kind).upper()} header cannot be read: {type(error).__name__}: {error!s:.200}"
+        raise DecodeError(words) from error
 
 
 def _refusal(data: Data, kind: str | None) -> DecodeError:

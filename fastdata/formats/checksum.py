@@ -23,6 +23,16 @@ def _fastest() -> Callable[[Data], int]:
 crc32 = _fastest()
 """The CRC-32 of some bytes, as `zlib.crc32` computes it."""
 
+
+def engine() -> str:
+    """What computes it, with its version: `isal 1.8.0` or `zlib 1.3.1`."""
+    if crc32 is zlib.crc32:
+        return f"zlib {zlib.ZLIB_RUNTIME_VERSION}"
+    from importlib.metadata import version
+
+    return f"isal {version('isal')}"
+
+
 # What stands in the place of a checksum where none is known, or none is to be compared.
 UNCHECKED = -1
 

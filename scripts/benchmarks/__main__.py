@@ -17,7 +17,7 @@ import starting
 import workers
 
 from fastdata.cli import terminal
-from fastdata.cli.measure import machine, versions
+from fastdata.cli.measure import engines, machine, versions
 from fastdata.cpus import available_cpus
 
 _FIGURES = {
@@ -59,7 +59,7 @@ def main() -> int:
         os.makedirs(options.work, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fastdata-bench-", dir=options.work) as scratch:
         result: dict[str, Any] = _FIGURES[options.figure].take(options, scratch)
-    result |= {"machine": machine(), "versions": versions()}
+    result |= {"machine": machine(), "versions": versions(), "engines": engines()}
     tables = result.pop("more", [])
     text = json.dumps(result, indent=1, allow_nan=False)
     if options.json == "-":
@@ -75,7 +75,8 @@ def main() -> int:
 def _show(result: dict[str, Any], more: list[dict[str, Any]]) -> None:
     plain = {name: value for name, value in result.items() if not isinstance(value, (list, dict))}
     facts = {
-        name: ", ".join(f"{k} {v}" for k, v in result[name].items()) for name in ("settings", "machine", "versions")
+        name: ", ".join(f"{k} {v}" for k, v in result[name].items())
+        for name in ("settings", "machine", "versions", "engines")
     }
     print(terminal.pairs([*plain.items(), *facts.items()]))
     for table in (result, *more):

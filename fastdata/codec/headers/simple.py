@@ -132,6 +132,10 @@ def read_netpbm(data: Data) -> ImageInfo:
     return ImageInfo(name, width, height, 1, most.bit_length(), mode, cut=cut)
 
 
+# The longest side that an array may have; numbers of thousands of digits, which a header could hold, are no sides.
+_LONGEST_NPY = 2**63 - 1
+
+
 def read_npy(data: Data) -> ImageInfo:
     """A numpy file of uint8 pixels: H x W, or H x W x 1, 3 or 4."""
     shape, _, offset = npy_layout(data)
@@ -151,12 +155,15 @@ def npy_layout(data: Data) -> tuple[tuple[int, ...], bool, int]:
     stream = io.BytesIO(bytes(data[: 1 << 14]))
     try:
         version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version} of the npy format")
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = reader(stream)
     except Exception as error:
         raise DecodeError(f"the npy header cannot be read: {str(error).splitlines()[0][:200]}") from error
     if dtype != np.uint8:
         raise DecodeError(f"the npy file holds {dtype}, not the uint8 pixels that are read here")
-    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
-        raise DecodeError(f"the npy file has the shape {shape}, not H x W x 3 (or H x W)")
+    sides = all(type(side) is int and 0 < side <= _LONGEST_NPY for side in shape)  # True is an int to numpy
+    if not sides or len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)):
+        raise DecodeError(f"the npy file has the shape {shape!r:.200}, not H x W x 3 (or H x W)")
     return shape, fortran, stream.tell()
