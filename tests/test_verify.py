@@ -1,4 +1,4 @@
-"""`fastdata verify`, `info` and `bench` of content that is odd or hostile, and of a machine that runs out of something."""
+"""`fastdata verify`, `info` and `bench` of odd or hostile content, and of a machine that runs out of something."""
 
 from __future__ import annotations
 
