@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from fastdata.datasets.pictures import Pictures, named
+from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import Source, in_memory, open_source
 from fastdata.errors import FastdataError, OptionError
 from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
@@ -50,6 +51,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     Attributes:
         reader: the reader, for whatever is not said here.
+        warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
+            record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
         classes: class names, by number.
         class_to_idx: class numbers, by name.
         targets: the label of each record, an int64 array (read-only, mapped from the file); -1 without one.
@@ -89,6 +92,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self.classes = list(self.reader.classes)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+
+    @property
+    def warnings(self) -> Remarks:
+        return self._pictures.remarks
 
     @property
     def targets(self) -> NDArray[np.int64]:

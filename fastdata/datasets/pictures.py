@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
+from fastdata.datasets.remarks import Remarks
 from fastdata.errors import DecodeError, FastdataError, as_resource_error
 from fastdata.formats.base import Reader, allowed_pixels, record_name
 from fastdata.formats.files import Scratch
@@ -36,6 +37,9 @@ class Pictures:
 
     Cut pictures are errors unless the data set was made with `keep_damaged`; alpha is composited as it was told then
     (`alpha`, white by default).
+
+    Attributes:
+        remarks: what decoders said of images that were made all the same, in this process, once a record.
     """
 
     def __init__(self, reader: Reader, *, verify: bool = True, max_pixels: int | None = None) -> None:
@@ -43,6 +47,7 @@ class Pictures:
         self._rules = Rules.of(reader.manifest.options, allowed_pixels(reader, max_pixels))
         self._scratch = Scratch()
         self._process = 0
+        self.remarks = Remarks()
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
         return self.render(index, Plan.whole)
@@ -58,15 +63,18 @@ class Pictures:
         """
         if self._process != os.getpid():
             self._settle()
-        blob = self.encoded(index) if data is None else data
+        blob, notes = self.encoded(index) if data is None else data, list[str]()
         try:
-            return render(blob, plan_of, exact=exact, rules=self._rules)
+            pixels = render(blob, plan_of, exact=exact, rules=self._rules, notes=notes)
         except DecodeError as error:
             name = record_name(self._reader, index)
             raise type(error)(f"{name}: {error}; `fastdata verify` names all that are damaged") from error
         except Exception as error:
             self._check_machine(index, error)
             raise
+        if notes and (remark := (self._reader.keys[index], "; ".join(notes))) not in self.remarks:
+            self.remarks.add(*remark)
+        return pixels
 
     def encoded(self, index: int) -> bytes | memoryview:
         """The bytes of record `index`'s picture, right until this thread asks for the next.

@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastdata.datasets.epochs import EpochLedger
 from fastdata.datasets.pictures import Pictures, named
+from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import Source, open_source
 from fastdata.errors import FastdataError, OptionError
 from fastdata.order import EpochOrder, Even, Split, check_even
@@ -68,6 +69,8 @@ class ImageStream(IterableDataset[Any]):
 
     Attributes:
         reader: the reader, for whatever is not said here.
+        warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
+            record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
 
     Raises:
         FormatError: there is no data set. Also, while iterating: a record is damaged.
@@ -113,6 +116,10 @@ class ImageStream(IterableDataset[Any]):
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
         self._split(World.expected(*self._given))  # refuses now what could give nothing later
+
+    @property
+    def warnings(self) -> Remarks:
+        return self._pictures.remarks
 
     @property
     def classes(self) -> list[str]:

@@ -22,7 +22,7 @@ from fastdata.errors import WorkerError
 from fastdata.formats.places import COLUMNS, Places
 from fastdata.loader.generators import forsake, kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Recipe
+from fastdata.loader.recipe import Failure, Maker, Recipe, Remark
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0
@@ -41,6 +41,7 @@ class Job:
             skipped.
         rows: the rows still to be made, None for all.
         failures: what went wrong with those that were tried last.
+        remarks: what there is to say about those that were made.
         samples: what was made, for a loader with `collate_fn`.
         place: where the batch is made: a slot, or an array.
         skipped: (key, reason) of the samples that were replaced.
@@ -53,6 +54,7 @@ class Job:
     places: Places
     rows: list[int] | None = None
     failures: list[Failure] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
     samples: list[Any] | None = None
     place: Any = None
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -154,13 +156,15 @@ class SoloCrew:
     def _make(self, job: Job) -> None:
         rows = range(len(job)) if job.rows is None else job.rows
         if self._collating or self._layout is None:
-            made, job.failures = self._maker.samples(job.epoch, job.wanted, rows)
+            made, (job.failures, remarks) = self._maker.samples(job.epoch, job.wanted, rows)
+            job.remarks += remarks
             job.samples = merged(job, made)
             return
         if job.place is None:
             job.place = np.empty(len(job) * self._layout.nbytes, np.uint8)
         batch = self._layout.batch(job.place, len(job))
-        job.failures = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
+        job.failures, remarks = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
+        job.remarks += remarks
 
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
         place: NDArray[np.uint8] = job.place

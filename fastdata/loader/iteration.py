@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fastdata.datasets.remarks import Remarks
 from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, as_resource_error
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
@@ -40,6 +41,7 @@ class Iteration:
         release: called once with the crew and whether it may be used again.
         layout: of the samples, None where only a sample can tell.
         skipped: (key, reason) of samples that were replaced are added here.
+        remarks: likewise what decoders said of samples.
         label_of: the user's target_transform.
     """
 
@@ -53,11 +55,13 @@ class Iteration:
         *,
         layout: Layout | None,
         skipped: list[tuple[str, str]],
+        remarks: Remarks,
         label_of: Callable[[int], Any] | None,
     ) -> None:
         self._settings, self._reader, self._pass, self._crew = settings, reader, course, crew
         self._skipped, self._label_of = skipped, label_of
         self._jobs: Jobs | None = None
+        self._remark = remarks.of_an_epoch()
         self._next = 0
         self._done: dict[int, Job] = {}
         self._again: list[Job] = []
@@ -148,6 +152,8 @@ class Iteration:
             self._crew.drop(job)
             raise self._error(job.failures[0])
         self._skipped.extend(job.skipped)  # likewise: in order, and of batches that are handed out
+        for _, index, words in sorted(job.remarks):
+            self._remark(self._reader.keys[index], words)
         jobs.done(self._next)
         self._next += 1
         return job

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
+from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import in_memory
 from fastdata.formats import Reader
 from fastdata.formats.base import allowed_pixels
@@ -94,6 +95,8 @@ class DataLoader:
     Attributes:
         reader: where the records come from.
         skipped: (key, reason) of every sample that was replaced.
+        warnings: (key, message) where a decoder had something to say of an image and made one all the same, once a
+            record and epoch, in the order of the batches; of the first thousand. `warnings.left_out` counts the others.
 
     Raises:
         OptionError: values that cannot be used, or exclude each other.
@@ -164,6 +167,7 @@ class DataLoader:
         self._crews = Crews(self._recipe, self._checked, most)
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
+        self.warnings = Remarks()
         weakref.finalize(self, self._crews.close)  # also when it is forgotten, and when Python ends
 
     @property
@@ -223,7 +227,7 @@ class DataLoader:
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         iteration = Iteration(
             self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
-            layout=self._recipe.layout, skipped=self.skipped, label_of=self._label_of,
+            layout=self._recipe.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._label_of,
         )  # fmt: skip
         self._crews.watch(iteration)
         return iteration

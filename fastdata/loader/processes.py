@@ -205,8 +205,9 @@ class ProcessCrew:
             if not job.parts:
                 self.drop(job)
             return []
-        failures, *made = answer
+        (failures, remarks), *made = answer
         job.failures += failures
+        job.remarks += remarks
         if made:
             job.made[part.first] = made[0]
         if job.parts:

@@ -31,6 +31,12 @@ from fastdata.transforms.render import Begun, begin
 Place = list[int]
 # A sample of a job: its number there, its place, its row in the batch.
 Wanted = tuple[int, Place, int]
+# What there is to say about a sample that was made: its row in the batch, its record, the words.
+Remark = tuple[int, int, str]
+# What came of a job, but for the samples themselves.
+Notices = tuple[list["Failure"], list[Remark]]
+# Makes one sample, and takes down what there is to say of it.
+Make = Callable[[int, Place, int, list[str]], None]
 # So many pictures are begun before they are finished, of at most so many bytes together (but at least one). From 16 to
 # 128 all gave about a tenth more pictures than one by one.
 _BEGUN, _BEGUN_BYTES = 32, 4 << 20
@@ -97,58 +103,61 @@ class Maker:
         self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
 
-    def fill(
-        self, epoch: int, places: Places, batch: NDArray[Any], layout: Layout, rows: Sequence[int]
-    ) -> list[Failure]:
+    def fill(self, epoch: int, places: Places, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Notices:
         """Make the samples of a batch, or of some rows of it, in their places."""
         if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
             return self._fill(epoch, places, batch, rows)
         making = self._making(epoch, places)
 
-        def make(at: int, place: Place, row: int) -> None:
-            for view, sample in enumerate(making(at, place)):
+        def make(at: int, place: Place, row: int, notes: list[str]) -> None:
+            for view, sample in enumerate(making(at, place, notes)):
                 layout.put(sample, batch[row, view, ...])
 
         return self._each(_listed(places, rows), make)
 
-    def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> list[Failure]:
+    def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> Notices:
         """Some samples are begun, then finished, then the next ones: see `begin`."""
-        recipe, failures = self._recipe, list[Failure]()
+        recipe, failures, remarks = self._recipe, list[Failure](), list[Remark]()
         numbers = self._numbers(epoch, places)
         begun: dict[int, list[tuple[int, Begun]]] = {}
 
-        def start(at: int, place: Place, row: int) -> None:
+        def start(at: int, place: Place, row: int, notes: list[str]) -> None:
             data = self._data(place)
             for view, out in enumerate(batch[row]):
                 plan_of = recipe.pipeline.plan_of(numbers[view][at])
-                found = begin(data, plan_of, out=out, exact=recipe.exact, rules=recipe.rules)
+                found = begin(data, plan_of, out=out, exact=recipe.exact, rules=recipe.rules, notes=notes)
                 if isinstance(found, Begun):
                     begun.setdefault(at, []).append((view, found))
 
-        def finish(at: int, place: Place, row: int) -> None:
+        def finish(at: int, place: Place, row: int, notes: list[str]) -> None:
             for view, started in begun.pop(at):
                 if started.finish() is None:
-                    self._picture(self._data(place), numbers[view][at], batch[row, view])
+                    self._picture(self._data(place), numbers[view][at], notes, batch[row, view])
+
+        def each(wanted: list[Wanted], make: Make) -> None:
+            found = self._each(wanted, make)
+            failures.extend(found[0])
+            remarks.extend(found[1])
 
         wanted = _listed(places, rows)
         while wanted and (recipe.skip or not failures):
             room, count = _BEGUN_BYTES, 0
             while count < min(len(wanted), _BEGUN) and room > 0 and (recipe.skip or not failures):
                 one = wanted[count]
-                failures += self._each([one], start)
+                each([one], start)
                 room -= sum(len(started.jpeg) for _, started in begun.get(one[0], ()))
                 count += 1
-            failures += self._each([one for one in wanted[:count] if one[0] in begun], finish)
+            each([one for one in wanted[:count] if one[0] in begun], finish)
             del wanted[:count]
-        return sorted(failures, key=lambda failure: failure.row)
+        return sorted(failures, key=lambda failure: failure.row), remarks
 
-    def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], list[Failure]]:
+    def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], Notices]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
         made: list[Any] = [None] * len(places)
         making = self._making(epoch, places)
 
-        def make(at: int, place: Place, _row: int) -> None:
-            views = list(making(at, place))
+        def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
+            views = list(making(at, place, notes))
             made[at] = views if self._recipe.views > 1 else views[0]
 
         return made, self._each(_listed(places, rows), make)
@@ -158,10 +167,10 @@ class Maker:
         found: list[Layout] = []
         making = self._making(epoch, places)
 
-        def make(at: int, place: Place, _row: int) -> None:
-            found.append(Layout.of(next(making(at, place)), self._recipe.views))
+        def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
+            found.append(Layout.of(next(making(at, place, notes)), self._recipe.views))
 
-        failures = self._each(_listed(places, [0]), make)
+        failures, _ = self._each(_listed(places, [0]), make)
         return failures[0] if failures else found[0]
 
     def _numbers(self, epoch: int, places: Places) -> list[Any]:
@@ -169,7 +178,7 @@ class Maker:
         numbers, seed = self._recipe.pipeline.numbers, self._recipe.seed
         return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._recipe.views)]
 
-    def _making(self, epoch: int, places: Places) -> Callable[[int, Place], Iterator[Any]]:
+    def _making(self, epoch: int, places: Places) -> Callable[[int, Place, list[str]], Iterator[Any]]:
         """Makes a sample, one view after the other of what is read once."""
         pipeline, views = self._recipe.pipeline, range(self._recipe.views)
         numbers = self._numbers(epoch, places)
@@ -179,16 +188,16 @@ class Maker:
             if pipeline.callables
         ]
 
-        def make(at: int, place: Place) -> Iterator[Any]:
+        def make(at: int, place: Place, notes: list[str]) -> Iterator[Any]:
             data = self._data(place)
             for view in views:
-                sample: Any = self._picture(data, numbers[view][at])
+                sample: Any = self._picture(data, numbers[view][at], notes)
                 if pipeline.callables:
                     known = "torch" in sys.modules
                     sample = self._called(sample, seeds[view][at])
                     # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
                     if not known and "torch" in sys.modules:
-                        sample = self._called(self._picture(data, numbers[view][at]), seeds[view][at])
+                        sample = self._called(self._picture(data, numbers[view][at], notes), seeds[view][at])
                 yield sample
 
         return make
@@ -200,10 +209,10 @@ class Maker:
             return self._recipe.pipeline.call(picture)
 
     def _picture(
-        self, data: bytes | memoryview, numbers: Any, out: NDArray[np.uint8] | None = None
+        self, data: bytes | memoryview, numbers: Any, notes: list[str], out: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
         recipe = self._recipe
-        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules)
+        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules, notes=notes)
 
     def _data(self, place: Place) -> bytes | memoryview:
         """The encoded picture, right until the next one is read."""
@@ -215,16 +224,20 @@ class Maker:
             check(data, crc)
         return data
 
-    def _each(self, wanted: list[Wanted], make: Callable[[int, Place, int], Any]) -> list[Failure]:
-        failures: list[Failure] = []
+    def _each(self, wanted: list[Wanted], make: Make) -> Notices:
+        failures, remarks, notes = list[Failure](), list[Remark](), list[str]()
         for at, place, row in wanted:
             try:
-                make(at, place, row)
+                make(at, place, row, notes)
             except Exception as error:
                 failures.append(_failure(row, place[0], error, "" if failures else traceback.format_exc()))
                 if not self._recipe.skip or issubclass(failures[-1].kind, ResourceError):
                     break  # the batch will not be handed out
-        return failures
+                notes.clear()
+            if notes:
+                remarks.append((row, place[0], "; ".join(dict.fromkeys(notes))))
+                notes.clear()
+        return failures, remarks
 
 
 def _listed(places: Places, rows: Sequence[int]) -> list[Wanted]:

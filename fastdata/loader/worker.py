@@ -2,8 +2,9 @@
 
 A part of a job is (name, generation, slot, first, stop, rows, epoch), all small integers; which records are wanted,
 where their pictures lie, and in which rows of the batch they belong, stands in the slot itself: no index is needed.
-The answer is a list of failures, and the samples for a loader with `collate_fn`. The first eight bytes of the block
-hold the generation that is wanted: parts of an older one (the consumer left its loop) are answered without being done.
+The answer is what went wrong or is to be said, and the samples for a loader with `collate_fn`. The first eight bytes of
+the block hold the generation that is wanted: parts of an older one (the consumer left its loop) are answered without
+being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -27,7 +28,7 @@ import numpy as np
 from fastdata.errors import OptionError
 from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Recipe
+from fastdata.loader.recipe import Failure, Maker, Notices, Recipe
 from fastdata.loader.ring import slot_words
 from fastdata.loader.start import ignore_interrupts
 from fastdata.sharedmem import SharedBlock
@@ -91,9 +92,9 @@ class _Worker:
         """The layout of a sample."""
         return self._maker.layout(epoch, np.array([place], np.int64))
 
-    def fill(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> tuple[list[Failure]]:
+    def fill(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> tuple[Notices]:
         if self._stale(generation):
-            return ([],)
+            return (([], []),)
         assert self._layout is not None
         places, where, head = self._words(slot, first, stop, rows)
         buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, slot + head)
@@ -102,15 +103,15 @@ class _Worker:
 
     def samples(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> bytes:
         if self._stale(generation):
-            return pickle.dumps(([], []))
+            return pickle.dumps((([], []), []))
         places, where, _ = self._words(slot, first, stop, rows)
-        made, failures = self._maker.samples(epoch, places, where)
+        made, notices = self._maker.samples(epoch, places, where)
         try:
-            return pickle.dumps((failures, made), pickle.HIGHEST_PROTOCOL)
+            return pickle.dumps((notices, made), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
             failure = Failure(where[0], int(places[0, 0]), words, "", OptionError)
-            return pickle.dumps(([failure], [None] * len(places)))
+            return pickle.dumps((([failure], []), [None] * len(places)))
 
     def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Places, Sequence[int], int]:
         """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""

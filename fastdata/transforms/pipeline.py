@@ -88,12 +88,13 @@ class Pipeline:
         out: NDArray[np.uint8] | None = None,
         exact: bool = False,
         rules: Rules | None = None,
+        notes: list[str] | None = None,
     ) -> NDArray[np.uint8]:
         """The planned pixels of an encoded picture; see `fastdata.transforms.render.render`."""
         from fastdata.codec.decode import Rules  # OpenCV is needed from here on
         from fastdata.transforms.render import render
 
-        return render(data, self.plan_of(row), out=out, exact=exact, rules=rules or Rules())
+        return render(data, self.plan_of(row), out=out, exact=exact, rules=rules or Rules(), notes=notes)
 
     def plan_of(self, row: Sequence[float]) -> Callable[[Size], Plan]:
         """`plan` for one row of numbers."""

@@ -51,6 +51,7 @@ def render(
     out: RGB | None = None,
     exact: bool = False,
     rules: Rules = _RULES,
+    notes: list[str] | None = None,
 ) -> RGB:
     """Decode what a plan needs and carry it out.
 
@@ -60,6 +61,7 @@ def render(
         out: where the pixels go: contiguous H x W x 3 uint8 of the plan's size. None makes a new array.
         exact: never decode a JPEG at a fraction of its size.
         rules: how pictures are decoded.
+        notes: takes what `decode` has to say of the data, where somebody wants to report it.
 
     Returns:
         `out`, or a new array.
@@ -68,11 +70,11 @@ def render(
         DecodeError: the data give no picture.
         OptionError: `out` has another shape than the plan gives.
     """
-    begun = begin(data, plan_of, out=out, exact=exact, rules=rules)
+    begun = begin(data, plan_of, out=out, exact=exact, rules=rules, notes=notes)
     if not isinstance(begun, Begun):
         return begun
     done = begun.finish()
-    return _whole(data, plan_of, out, exact, rules) if done is None else done
+    return _whole(data, plan_of, out, exact, rules, notes) if done is None else done
 
 
 class Begun(NamedTuple):
@@ -110,6 +112,7 @@ def begin(
     out: RGB | None = None,
     exact: bool = False,
     rules: Rules = _RULES,
+    notes: list[str] | None = None,
 ) -> Begun | RGB:
     """The first half of `render`, for pictures of which a part can be cut out; all of it for others.
 
@@ -126,7 +129,7 @@ def begin(
         if pixels is not None:
             plan = plan_of((pixels.shape[1], pixels.shape[0]))
             return render_part(pixels, (0, 0), 1, plan, out)
-    return _whole(data, plan_of, out, exact, rules)
+    return _whole(data, plan_of, out, exact, rules, notes)
 
 
 def render_array(pixels: RGB, plan: Plan, out: RGB | None = None) -> RGB:
@@ -197,7 +200,7 @@ def raw_view(data: Data, max_pixels: int = MAX_PIXELS) -> RGB | None:
     return np.frombuffer(data, np.uint8, count, offset).reshape(shape)
 
 
-def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules) -> RGB:
+def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rules, notes: list[str] | None) -> RGB:
     """Everything else: decode the whole picture."""
     info = probe(data)
     plan, scale = plan_of(info.upright_size), 1
@@ -205,8 +208,9 @@ def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rul
         first = plan if plan.before is None else stages(plan, _wanted)[0]
         scale = 1 if 0 in first.content else dct_scale(first)
     pixels = decode(
-        data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale, info=info
-    )
+        data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale, info=info,
+        notes=notes,
+    )  # fmt: skip
     width, height = info.upright_size
     size = (pixels.shape[1], pixels.shape[0])
     if size == (width, height):
