@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import fastdata
 from fastdata.codec import jpeg
 from fastdata.datasets import remarks
 from tests import images
+from tests.command import run as run_command
 from tests.test_decoder_output import noisy_cmyk, noisy_jpeg, noisy_png
 
 GOOD = images.saved(images.photo(160, 120, 5), "jpeg")
@@ -104,3 +106,30 @@ def test_data_sets_tell_them(
         assert_said(one.warnings)
     list(torch.utils.data.DataLoader(dataset, None, num_workers=1))
     assert capfd.readouterr() == ("", "")
+
+
+def test_verify_lists_them_and_finds_no_damage(noisy: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command("verify", noisy, "--quiet")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert sorted(line.split(": ")[1] for line in lines[:-1]) == sorted(SAID)
+    assert all(line.startswith("warning: ") for line in lines[:-1])
+    assert lines[-1].startswith("20 records, all whole, 4 warnings (")
+    code, out, _ = run_command("verify", noisy, "--json", "--workers", "4")
+    facts = json.loads(out)
+    assert (code, facts["damaged"], facts["problems"]) == (0, 0, [])
+    assert {warning["name"] for warning in facts["warnings"]} == set(SAID)
+    assert run_command("bench", noisy, "--repeats", "1", "--json")[2] == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_verify_counts_damage_beside_warnings(tmp_path: Path) -> None:
+    path = str(tmp_path / "both.lmdb")
+    with fastdata.create(path) as writer:
+        writer.write(fastdata.Record("noisy", {"jpg": noisy_jpeg()}))
+        writer.write(fastdata.Record("cut", {"jpg": GOOD[: len(GOOD) // 2] + b"\xff\xd9"}))
+    code, out, _ = run_command("verify", path, "--quiet")
+    assert code == 1
+    assert "warning: noisy: field 'jpg': the decoder says" in out
+    assert "\ncut: field 'jpg': the JPEG has fewer coded data than pixels" in f"\n{out}"
+    assert "1 damaged of 2 records, 1 problems, 1 warnings" in out

@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Check every record of a data set: checksums, index against data, and that each picture can be decoded.
 
-    Damage is named by key; the exit code is then 1.
+    Damage is named by key; the exit code is then 1. What decoders say of images that they can decode is a warning.
     """
     from fastdata import formats
     from fastdata.cli import FAILED
@@ -55,7 +55,7 @@ def command(
             listing.add(problem)
         facts = {
             "path": reader.path, "count": len(reader), "damaged": len(listing.damaged),
-            "problems_of_data_set": listing.own, "problems": listing.found,
+            "problems_of_data_set": listing.own, "problems": listing.found, "warnings": listing.warnings,
         }  # fmt: skip
     seconds = time.perf_counter() - begin
     if as_json:
@@ -130,21 +130,26 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
             found.append(Problem(row, name, f"no picture: its fields are {sorted(fields)}"))
         for field, blob in fields.items():
             try:
-                _check_field(field, blob, decoding)
+                said = _check_field(field, blob, decoding)
             except Exception as error:  # whatever a decoder raises is this record's
                 found.append(Problem(row, name, f"field {field!r}: {words_of(error, record_name(reader, row))}"))
+            else:
+                found += [Problem(row, name, f"field {field!r}: {words}", harmless=True) for words in said]
     return found
 
 
-def _check_field(name: str, blob: bytes, decoding: dict[str, Any]) -> None:
-    """Raise for a field that does not hold what its name says. One of an unknown kind holds what it holds."""
+def _check_field(name: str, blob: bytes, decoding: dict[str, Any]) -> list[str]:
+    """What a decoder has to say of a field; raises for one that does not hold what its name says.
+
+    One of an unknown kind holds what it holds.
+    """
     from fastdata.codec.decode import decode
     from fastdata.errors import FormatError
     from fastdata.record import parse_label
 
-    kind = name.rpartition(".")[2]  # `mask.png` is a PNG
+    kind, notes = name.rpartition(".")[2], list[str]()  # `mask.png` is a PNG
     if _is_picture(kind):
-        decode(blob, **decoding)
+        decode(blob, **decoding, notes=notes)
     elif kind == "cls":
         parse_label("", blob)
     elif kind == "json":
@@ -152,6 +157,7 @@ def _check_field(name: str, blob: bytes, decoding: dict[str, Any]) -> None:
             json.loads(blob)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"not JSON, or nested too deeply: {error}") from error
+    return notes
 
 
 def _is_picture(kind: str) -> bool:
@@ -173,6 +179,8 @@ class _Listing:
 
         self._silent, self._person = silent, is_terminal(sys.stdout)
         self.found: list[dict[str, str]] = []
+        self.warnings: list[dict[str, str]] = []
+        self._said = 0
         self.damaged: set[int] = set()  # records, each once, however much is wrong with it
         self.own = 0  # problems of the data set itself
         self._seen: set[Problem] = set()
@@ -184,23 +192,29 @@ class _Listing:
         if problem in self._seen:  # what cannot be read is found by both passes
             return
         self._seen.add(problem)
-        self.found.append({"name": problem.name, "problem": problem.words})
-        if problem.row == DATA_SET:
-            self.own += 1
+        if problem.harmless:
+            self.warnings.append({"name": problem.name, "warning": problem.words})
         else:
-            self.damaged.add(problem.row)
-        if not self._silent and not (self._person and len(self.found) > self._most):
-            say(f"{printable(problem.name)}: {printable(problem.words)}")
+            self.found.append({"name": problem.name, "problem": problem.words})
+            if problem.row == DATA_SET:
+                self.own += 1
+            else:
+                self.damaged.add(problem.row)
+        self._said += 1
+        if not self._silent and not (self._person and self._said > self._most):
+            word = "warning: " if problem.harmless else ""
+            say(f"{word}{printable(problem.name)}: {printable(problem.words)}")
 
     def end(self, count: int, seconds: float) -> None:
         from fastdata.cli.terminal import say
 
-        hidden = len(self.found) - self._most if self._person else 0
+        hidden = self._said - self._most if self._person else 0
         if hidden > 0:
             say(f"... and {hidden:,} more; --json lists them all")
+        warned = f", {len(self.warnings):,} warnings" if self.warnings else ""
         if self.found:
             own = f", {self.own:,} of them of the data set itself" if self.own else ""
             damaged = f"{len(self.damaged):,} damaged of {count:,} records"
-            say(f"{damaged}, {len(self.found):,} problems{own} ({seconds:.1f} s)")
+            say(f"{damaged}, {len(self.found):,} problems{own}{warned} ({seconds:.1f} s)")
         else:
-            say(f"{count:,} records, all whole ({seconds:.1f} s)")
+            say(f"{count:,} records, all whole{warned} ({seconds:.1f} s)")

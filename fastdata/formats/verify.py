@@ -39,11 +39,13 @@ class Problem(NamedTuple):
         row: the record's number; `DATA_SET` for what belongs to none.
         name: the record's key; else the file or the data set.
         words: what is wrong.
+        harmless: nothing is damaged as far as it goes, but somebody may want to know.
     """
 
     row: int
     name: str
     words: str
+    harmless: bool = False
 
 
 class Verified(ABC):
