@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
+import zlib
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +17,6 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastdata
 from fastdata import ImageDataset, ImageStream, Manifest
-from fastdata.formats.files import map_file
 from fastdata.formats.index import DTYPES, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
 from tests.test_datasets import COUNT, FORMATS, make
@@ -77,15 +78,17 @@ def _tiny_entries(folder: Path) -> PackedReader:
     numbers = np.arange(ENTRIES)
     ends = np.arange(ENTRIES + 1) * 7
     digits = (numbers[:, None] // 10 ** np.arange(6, -1, -1) % 10 + 48).astype(np.uint8).ravel()
+    crc = numbers * 0 + zlib.crc32(bytes(10))
     raw = {
         "start": np.arange(ENTRIES + 1), "field": numbers * 0, "file": numbers * 0, "offset": numbers % 90,
-        "size": numbers * 0 + 10, "crc": numbers * 0, "label": numbers % 1000, "key_end": ends, "key_bytes": digits,
+        "size": numbers * 0 + 10, "crc": crc, "label": numbers % 1000, "key_end": ends, "key_bytes": digits,
         "path_end": ends, "path_bytes": digits, "hash": numbers, "hash_row": numbers,
     }  # fmt: skip
     columns = {name: np.asarray(raw[name], np.dtype(kind)) for name, kind in DTYPES.items()}
     (folder / "index").write_bytes(b"".join(pack(columns)))
     (folder / "payload").write_bytes(bytes(100))
-    mapped = unpack(map_file(str(folder / "index")), "index")
+    with open(folder / "index", "rb") as file:
+        mapped = unpack(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), "index")
     manifest = Manifest("tar", ENTRIES, ("jpg",), fingerprint="x")
     return PackedReader(Packed("tiny", manifest, mapped, [str(folder / "payload")], [100], cast("Any", None)))
 

@@ -119,3 +119,5 @@ def test_a_large_index_that_is_cut_says_so(path: str, look: str, monkeypatch: py
         cut(path, 600, index=True)
         with pytest.raises(FormatError, match="600 bytes, but its data set says"):
             LOOKS[look](reader)
+        assert reader.labels.tolist() == [0] * len(RECORDS)
+        assert ["600 bytes, but its data set says" in words for _, words in reader.verify()] == [True]

@@ -55,7 +55,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
         classes: class names, by number.
         class_to_idx: class numbers, by name.
-        targets: the label of each record, an int64 array (read-only, mapped from the file); -1 without one.
+        targets: the label of each record, an int64 array (read-only); -1 without one.
 
     Raises:
         FormatError: `path` is no data set.

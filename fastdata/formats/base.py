@@ -87,7 +87,7 @@ class Reader(Protocol):
         """The index of the record with this key; KeyError where there is none."""
 
     def image(self, index: int) -> tuple[str, bytes | memoryview]:
-        """The name of the picture's field and its bytes: maybe a read-only view of mapped memory, right while held."""
+        """The name of the picture's field and its bytes: maybe a read-only view of memory, right while held."""
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""

@@ -7,7 +7,6 @@ of another file would be wrong data, so it is refused.
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 import threading
@@ -201,21 +200,6 @@ def most_kept() -> int:
         return MOST_KEPT
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_KEPT if limit == resource.RLIM_INFINITY else max(1, min(MOST_KEPT, limit // _SHARE))
-
-
-def map_file(path: str, length: int | None = None, stamp: Stamp | None = None) -> memoryview:
-    """A read-only map of a whole file that nobody else changes; it lives as long as a view of it.
-
-    Raises:
-        FormatError: the file is not what it should be.
-        OSError: it cannot be opened, or there is no room for it in the address space.
-    """
-    descriptor, found = open_checked(path, length, stamp)
-    try:
-        size = found.length
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-    finally:
-        os.close(descriptor)
 
 
 def open_checked(path: str, length: int | None = None, stamp: Stamp | None = None) -> tuple[int, Stamp]:

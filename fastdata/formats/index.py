@@ -1,4 +1,4 @@
-"""The columnar index: where every blob of a data set lies, in flat arrays that are memory-mapped, never parsed.
+"""The columnar index: where every blob of a data set lies, in flat arrays that are used as they are, never parsed.
 
 One index serves every format. For N records with E blobs in all:
 
@@ -16,8 +16,8 @@ One index serves every format. For N records with E blobs in all:
     hash        uint64 N     64-bit hashes of the keys, rising ...
     hash_row    int64  N     ... and the record each belongs to: `find` is a binary search
 
-Opening maps the arrays and checks their shapes (`fastdata.formats.rows` reads them); pages are read when they are
-needed and shared by all processes.
+Opening reads the arrays, or maps very large ones (`fastdata.formats.opening`), and checks that they can be
+(`fastdata.formats.rows`, which also reads them). Forked processes share their pages.
 As a file of its own (`pack`, `unpack`) an index is: the magic, the length of a JSON header as 8 digits, the header
 ({column: [dtype, length, offset]}), and the arrays, little-endian, each at a multiple of 64 bytes.
 """

@@ -23,8 +23,9 @@ from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
 # Two million class names (one a person in the largest sets of faces) are 40 MB; JSON takes up to 25 times its size in
 # memory while it is read.
 MOST_MANIFEST = 64 << 20
-# An index of at most this size is copied: 1.7 million records and their labels (ImageNet has 1.3), 0.1 s. A larger one
-# is mapped, since each process that opens it would have a copy of its own.
+# An index of at most this size is copied, 0.2 s: two million records with their labels (ImageNet has 1.3 million). To
+# touch a map of a file that was cut is a crash. A larger index is mapped all the same, since each process that opens it
+# would have a copy of its own; its length is looked at before its pages are.
 MOST_COPIED = 256 << 20
 
 

@@ -142,6 +142,7 @@ class PackedReader(Closing, Placed, Verified):
         """The index of the record with this key.
 
         Raises:
+            FormatError: the index is damaged where it should be.
             KeyError: there is none.
         """
         return self._rows.find(key)
@@ -151,6 +152,7 @@ class PackedReader(Closing, Placed, Verified):
         names = [os.path.basename(path) for path in self._packed.files]
         if name not in names:
             return None
+        self._look()
         first, last = np.searchsorted(self._packed.columns["file"], [names.index(name), names.index(name) + 1])
         start, stop = np.searchsorted(self._packed.columns["start"][:-1], [first, last])
         return range(int(start), int(stop))
@@ -196,18 +198,21 @@ class PackedReader(Closing, Placed, Verified):
 
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the pictures of some records lie: see `fastdata.formats.places`."""
-        if self._packed.check_columns is not None:
-            self._packed.check_columns()
+        self._look()
         return self._pictures.places(indices)
 
     def image_size(self, index: int) -> int:
         """The bytes of the encoded picture."""
         return int(self._size[self._image_blob(checked_row(index, len(self)))])
 
-    def _span(self, row: int) -> range:
-        """The blobs of a record."""
+    def _look(self) -> None:
+        """Before the columns are looked at: are they still there?"""
         if self._packed.check_columns is not None:
             self._packed.check_columns()
+
+    def _span(self, row: int) -> range:
+        """The blobs of a record."""
+        self._look()
         first, last = self._start[row], self._start[row + 1]
         if not 0 <= first <= last <= len(self._field):
             raise self._damaged(f"record {row} has the blobs {first} to {last} of {len(self._field)}")
@@ -252,6 +257,11 @@ class PackedReader(Closing, Placed, Verified):
 
     def problems_in(self, rows: range) -> Iterator[Problem]:
         """`problems` of some records, and of the data set itself."""
+        try:
+            self._look()
+        except FormatError as error:
+            yield Problem(DATA_SET, self.path, str(error))
+            return
         checked = bool(self.manifest.fingerprint)  # foreign data come without checksums, and their index is our own
         whole = not checked or self._index_hash() == self.manifest.index_sha256
         if not whole:

@@ -52,7 +52,7 @@ def check_rows(columns: Columns, classes: int, lengths: Sequence[int], where: st
     """Refuse an index whose rows cannot be: what must rise does not, or what it points at is not there.
 
     So a row needs no such check when it is read, and to read every record once costs no more than to read every file.
-    Takes some 10 ns a record; what only the data can tell is left to `verify`.
+    Takes some 15 ns a record; what only the data can tell is left to `verify`.
 
     Args:
         columns: of the right shapes (`check_shape`).
@@ -112,7 +112,8 @@ class Rows:
         self._where, self._check = where, check
         self.keys: Sequence[str] = LazyStrings(columns["key_bytes"], columns["key_end"], check)
         self.paths: Sequence[str] = LazyStrings(columns["path_bytes"], columns["path_end"], check)
-        self.labels: NDArray[np.int64] = np.asarray(columns["label"], np.int64)
+        # Whoever has the labels looks at them at any time, so that they are copied where that could be a crash.
+        self.labels: NDArray[np.int64] = (np.asarray if check is None else np.array)(columns["label"], np.int64)
         self.labels.flags.writeable = False
         self._hash, self._row = columns["hash"], columns["hash_row"]
 
