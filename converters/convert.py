@@ -26,8 +26,9 @@ from fastdata.converters.options import (
 )
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, check_place, write_report
+from fastdata.converters.staging import check_target
 from fastdata.cpus import available_cpus
-from fastdata.errors import ConvertError, OptionError, OutputExistsError
+from fastdata.errors import ConvertError, OptionError
 from fastdata.progress import progress
 
 # What the workers call on each file.
@@ -152,7 +153,7 @@ class _Conversion:
         report, place = self._report, self._options.report
         begin = time.monotonic()
         try:
-            self._convert()
+            self._convert_in_words()
         except BaseException as error:
             report.kept = report.bytes_in = report.bytes_out = 0
             ended = f"ended by {type(error).__name__} {error}".rstrip()
@@ -171,18 +172,28 @@ class _Conversion:
                 report.error = words
         return report
 
+    def _convert_in_words(self) -> None:
+        try:
+            self._convert()
+        except ConvertError:  # one of its kinds is an OSError, too
+            raise
+        except OSError as error:  # what the machine has run out of: descriptors, processes
+            raise ConvertError(
+                f"{self._src}: the conversion failed ({error.strerror or error}), so nothing was written; "
+                f"fewer workers than {self._report.workers} need less"
+            ) from error
+
     def _convert(self) -> None:
         from fastdata.converters.sources.folder import check_folder, find_images, shuffled
 
         options, report = self._options, self._report
         check_folder(self._src)
-        if os.path.lexists(self._dst) and not options.overwrite:  # before the work; the writer checks again
-            raise OutputExistsError(
-                f"{self._dst!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
-            )
+        check_target(self._dst, overwrite=options.overwrite)  # before the work; the writer checks again
         with (
             open_gate(report.workers, options.recode.max_pixels) as tokens,
-            Pool(report.workers, _RECODER, (self._src, options.recode, tokens), descriptors=tokens or ()) as pool,
+            Pool(
+                report.workers, _RECODER, (os.fsencode(self._src), options.recode, tokens), descriptors=tokens or ()
+            ) as pool,
         ):
             pool.start(_EARLY_WORKERS)
             found = find_images(self._src, natural=options.class_order == "natural")

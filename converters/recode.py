@@ -62,18 +62,23 @@ class Recoded(NamedTuple):
 
 
 def file_recoder(
-    root: str, options: RecodeOptions, tokens: Tokens | None = None
+    root: str | bytes, options: RecodeOptions, tokens: Tokens | None = None
 ) -> Callable[[str], tuple[Outcome, bytes]]:
-    """What a worker calls on each path below `root`. Sets this process up for it: OpenCV without threads."""
+    """What a worker calls on each path below `root` (the system's bytes, whatever encoding the parent had for them).
+
+    Sets this process up for it: OpenCV without threads.
+    """
     import cv2
 
     from fastdata.formats.folder import read_file
+    from fastdata.formats.names import local
 
+    root = os.fsdecode(root)
     cv2.setNumThreads(1)
     longest = _MOST_BYTES_PER_PIXEL * options.max_pixels + _HEADER_BYTES
 
     def recode_file(path: str) -> tuple[Outcome, bytes]:
-        full = os.path.join(root, path)
+        full = os.path.join(root, local(path))
         size = 0
         try:
             size = os.stat(full).st_size
@@ -135,7 +140,7 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePl
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     region = reduced_region(width, height, reduce, info.orientation) if reduce > 1 else None
     rgb, engine = _shaped(rgb, plan, options, region)
-    _check_side(rgb, field)
+    _check_side(rgb, field, options)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
     return Recoded(field, encode(rgb, field, quality=options.quality, optimize=options.optimize), notes, lossy, engine)
 
@@ -209,10 +214,20 @@ def _window(rgb: RGB, plan: ResizePlan) -> tuple[RGB, str]:
     return engine.shrink(rgb, (plan.out_width, plan.out_height), region), engine.name
 
 
-def _check_side(rgb: RGB, field: str) -> None:
+def _check_side(rgb: RGB, field: str, options: RecodeOptions) -> None:
+    """Refuse a picture that the format cannot hold, with what would do under these options."""
     side = max(rgb.shape[:2])
-    if side > LONGEST_SIDES.get(field, side):
-        raise TooLargeError(
-            f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {LONGEST_SIDES[field]:,}; "
-            "use --resize or --encode raw"
-        )
+    if side <= LONGEST_SIDES.get(field, side):
+        return
+    others = [name for name, kind in ENCODINGS.items() if kind and side <= LONGEST_SIDES.get(kind, side)]
+    cures = [f"--encode {'|'.join(others)}"]
+    if options.resize is None:
+        cures.append("--resize")
+    elif options.resize_mode == "shorter":
+        cures.append("--resize-mode longer, crop or pad")
+    else:
+        cures.append(f"--resize of {LONGEST_SIDES[field]:,} at most")
+    raise TooLargeError(
+        f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {LONGEST_SIDES[field]:,}; "
+        f"use {', or '.join(cures)}"
+    )

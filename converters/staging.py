@@ -86,20 +86,7 @@ class Staging:
                 stacklevel=4,
             )
         _clear(self._folder)
-        self._check_target(target)
-
-    def _check_target(self, target: str) -> None:
-        if not os.path.lexists(self.target):
-            return
-        if not self._overwrite:
-            raise OutputExistsError(
-                f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
-            )
-        if not _is_replaceable(self.target):
-            raise OutputExistsError(
-                f"{target!r} is a folder that holds other files than a data set; it is untouched. "
-                "Name another place, or remove it yourself"
-            )
+        check_target(target, overwrite=self._overwrite)
 
     def _locked(self) -> int:
         while True:
@@ -164,6 +151,25 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def check_target(target: str, *, overwrite: bool) -> None:
+    """Refuse a place that is taken.
+
+    Raises:
+        OutputExistsError: something is there, and not `overwrite`, or it is a folder that is never replaced.
+    """
+    if not os.path.lexists(target):
+        return
+    if not _is_replaceable(target):
+        raise OutputExistsError(
+            f"{target!r} is a folder that holds other files than a data set; it is untouched. "
+            "Name another place, or remove it yourself"
+        )
+    if not overwrite:
+        raise OutputExistsError(
+            f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
+        )
 
 
 def _let_go(folder: str, old: str, target: str, lock: int, process: int) -> None:

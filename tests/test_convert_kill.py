@@ -150,6 +150,9 @@ def test_a_full_disk_is_told_in_words_and_leaves_nothing(
     last = run.stderr.splitlines()[-1]
     assert last.startswith("fastdata.errors.ConvertError: "), run.stderr
     assert "cannot write" in last
+    assert "File too large; free some space" in last
+    assert f"limit of {limit:,} bytes a file" in last
+    assert "Nothing was written" in last
     left = {path.name for path in tmp_path.iterdir()}
     assert left <= {photo_folder.name, "r.json"}
     if "r.json" in left:  # small enough for the limit

@@ -183,6 +183,21 @@ def test_a_resize_that_explodes_is_refused() -> None:
         recode(long, options(encode="webp"))
 
 
+@pytest.mark.parametrize(
+    ("chosen", "cure"),
+    [
+        ({"encode": "webp"}, "--encode jpeg|png|bmp|raw, or --resize"),
+        ({"encode": "webp", "resize": 2, "upscale": True}, "raw, or --resize-mode longer, crop or pad"),
+        ({"encode": "webp", "resize": 17_000, "resize_mode": "longer"}, "raw, or --resize of 16,383 at most"),
+    ],
+)
+def test_what_would_do_fits_the_options_that_were_given(chosen: dict[str, Any], cure: str) -> None:
+    long = images.png(np.zeros((20_000, 2, 3), np.uint8))
+    with pytest.raises(TooLargeError) as caught:
+        recode(long, options(**chosen))
+    assert str(caught.value).endswith(cure)
+
+
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("encode", ["jpeg", "keep"])
 def test_keep_damaged_keeps_what_is_there_as_a_whole_file(kind: str, encode: str) -> None:

@@ -1,4 +1,4 @@
-"""Reports in places that are no files, and standard streams that somebody closed."""
+"""Places with odd names, reports in places that are no files, and standard streams that somebody closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import fastdata
 from fastdata.errors import OptionError
-from tests import images
+from tests import images, samples
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and links")
 
@@ -75,3 +75,41 @@ def test_closed_streams_change_nothing(source: Path, tmp_path: Path, redirect: s
     assert b"Traceback" not in done.stderr
     with fastdata.open(tmp_path / "out.tar") as reader:
         assert len(reader) == 1
+
+
+ODD = os.fsdecode(b"d\xff")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux only")
+@pytest.mark.parametrize("place", [f"{ODD}.lmdb", f"{ODD}/x.lmdb", f"{ODD}.h5", f"{ODD}.tar", f"{ODD}/{ODD}"])
+def test_a_destination_whose_name_is_no_text(source: Path, tmp_path: Path, place: str) -> None:
+    form = None if place.endswith((".lmdb", ".h5", ".tar")) else "tar"
+    for overwrite in (False, True):
+        fastdata.convert(source, tmp_path / place, format=form, overwrite=overwrite, workers=1, quiet=True)
+    with fastdata.open(tmp_path / place) as reader:
+        assert len(reader) == 1
+        assert list(reader.verify()) == []
+
+
+@pytest.mark.parametrize("name", ["ü.lmdb", "ü.h5", "ü.tar", "ü"])
+def test_the_locale_changes_no_byte(tmp_path: Path, name: str) -> None:
+    for path in ("cé/ü.png", "日本/1.png", os.fsdecode(b"cz/\xff.png")):
+        (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / path).write_bytes(images.png(images.photo(8, 8)))
+    form = [] if "." in name else ["--format", "tar"]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    made = []
+    for environment in ({}, ascii_only):
+        words = [sys.executable, "-m", "fastdata", "convert", "src", name, "--overwrite", "--quiet", *form]
+        done = subprocess.run(
+            words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.getcwd(), **environment}, capture_output=True
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        made.append(samples.files(tmp_path / name))
+    assert made[0] == made[1]
+    for path in ("src", name):
+        words = [sys.executable, "-m", "fastdata", "info", path]
+        environment = {**os.environ, "PYTHONPATH": os.getcwd(), **ascii_only}
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert rb"c\xe9" in done.stdout

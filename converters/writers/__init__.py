@@ -171,10 +171,12 @@ class Writer:
         except ConvertError:  # one of its kinds is an OSError too, and has its words already
             raise
         except OSError as error:
-            # LMDB says EIO when only a part of a page could be written.
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-            cure = "; free some space or name a place that has more" if full else ""
-            raise ConvertError(f"cannot write {self._staging.target!r}: {error.strerror or error}{cure}") from error
+            target, records = self._staging.target, len(self._builder)
+            kept = "The data set that was there is untouched" if os.path.lexists(target) else "Nothing was written"
+            grown = f"{_size_so_far(self._staging.new):,} bytes, {records:,} records"
+            raise ConvertError(
+                f"cannot write {target!r}: {error.strerror or error}{_cure(error.errno)}. {kept} (the new one: {grown})"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -196,6 +198,33 @@ class Writer:
                 stacklevel=2,
             )
             self.discard()
+
+
+def _cure(number: int | None) -> str:
+    """What helps against this error of the system, "" where nobody can tell."""
+    if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ""
+    limit = ""
+    if number == errno.EFBIG and (most := _longest_file()) is not None:
+        limit = f", or raise the limit of {most:,} bytes a file (ulimit -f)"
+    return f"; free some space or name a place that has more{limit}"
+
+
+def _longest_file() -> int | None:
+    """How long a file of this process may grow, None where nothing limits it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _size_so_far(path: str) -> int:
+    try:
+        return _size(path)
+    except OSError:  # not even begun
+        return 0
 
 
 def _size(path: str) -> int:

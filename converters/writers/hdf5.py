@@ -108,10 +108,10 @@ class Hdf5Sink:
 
 @contextlib.contextmanager
 def _system_errors() -> Iterator[None]:
-    """h5py tells of a full disk by a RuntimeError, with the system's number among its words."""
+    """h5py tells of a failed system call by an error of some class, with the system's number among its words."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         number = re.search(r"errno = (\d+)", str(error))
         if number is None:
             raise

@@ -104,14 +104,15 @@ class _Environment:
 
         # py-lmdb 3 carries two engines and lets an environment variable choose the file's layout; older ones have one.
         engine: dict[str, Any] = {"lib_version": 0} if int(lmdb.__version__.partition(".")[0]) >= 3 else {}
+        # The path as bytes: lmdb would encode it as strict UTF-8, whatever the system's names are.
         # No lock file: staging keeps others out. No sync a batch: `finish` syncs once, before the manifest.
         options = self._options | engine | {"mode": 0o644}
         try:
             self._environment = lmdb.open(
-                self._folder, lock=False, sync=False, metasync=False, readahead=False, **options
+                os.fsencode(self._folder), lock=False, sync=False, metasync=False, readahead=False, **options
             )
         except lmdb.Error as error:
-            raise _os_error(error) from error
+            raise _os_error(error, os.path.join(self._folder, DATA_NAME)) from error
         return self._environment
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -119,16 +120,28 @@ class _Environment:
 
         self._environment.close()
         if isinstance(error, lmdb.Error):
-            raise _os_error(error) from error
+            raise _os_error(error, os.path.join(self._folder, DATA_NAME)) from error
 
 
-def _os_error(error: Exception) -> OSError:
-    """lmdb tells a failed system call by its text alone."""
+def _os_error(error: Exception, data: str) -> OSError:
+    """lmdb tells a failed system call by its text alone; a write of less than it should be as EIO, or as ENOSPC."""
     text = str(error)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EACCES):
         if os.strerror(number) in text:
-            return OSError(number, os.strerror(number))
+            guessed = number in (errno.EIO, errno.ENOSPC)
+            return (_no_room(data) if guessed else None) or OSError(number, os.strerror(number))
     return OSError(text)
+
+
+def _no_room(data: str) -> OSError | None:
+    """Why a file cannot grow (full disk, quota, limit on files), if it cannot: it is discarded after this anyway."""
+    try:
+        with open(data, "ab", buffering=0) as file:
+            file.write(bytes(_PAGE))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
 
 
 class Places:

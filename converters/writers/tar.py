@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from fastdata.converters.writers.base import SinkOptions, finished, sized, write_synced
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
+from fastdata.formats.names import local, portable
 from fastdata.formats.tar import END, FOOTER, INDEX_MEMBER, header
 from fastdata.formats.tar_members import BLOCK, padded
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
@@ -23,7 +24,7 @@ class TarSink:
     def __init__(self, options: SinkOptions) -> None:
         self._single = options.target.lower().endswith(".tar")
         self._new, self._limit = options.new, options.shard_size
-        self._stem = os.path.basename(options.target)
+        self._stem = portable(os.path.basename(options.target))
         self._file: BinaryIO | None = None
         self._place = 0
         self._shards: list[DataFile] = []
@@ -43,7 +44,7 @@ class TarSink:
         length = sum(len(head) + padded(len(blob)) for head, blob in members)
         if not self._single and (self._file is None or (self._place and self._place + length + len(END) > self._limit)):
             self._end()
-            self._begin(os.path.join(self._new, self._name(len(self._shards))))
+            self._begin(os.path.join(self._new, local(self._name(len(self._shards)))))
         places = []
         for head, blob in members:
             self._write(head)

@@ -102,7 +102,8 @@ def _run(argv: list[str]) -> int:
         complain(f"error: {terminal_words(error)}")
         return FAILED
     except MemoryError:
-        complain("error: out of memory; fewer workers (--workers) need less")
+        less = "" if "info" in argv[:1] else "; fewer workers (--workers) need less"
+        complain(f"error: out of memory{less}")
         return FAILED
     except Exception as error:
         failed = as_resource_error(error, argv[0])  # no thread could be started, no library loaded

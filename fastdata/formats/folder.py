@@ -20,6 +20,7 @@ from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
 from fastdata.formats.descriptors import open_regular
 from fastdata.formats.index import IndexBuilder, index_hash
+from fastdata.formats.names import local, portable
 from fastdata.formats.rows import Rows, checked_row
 from fastdata.formats.verify import Problem, Verified, words_of
 from fastdata.manifest import Manifest
@@ -104,11 +105,12 @@ def is_hidden(name: str) -> bool:
 def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[str]]:
     """The names of sub-folders and of regular files of one folder (`folder` ends in "/" or is "")."""
     folders, files = [], []
-    with os.scandir(os.path.join(root, folder)) as listing:
+    with os.scandir(_place(root, folder)) as listing:
         for entry in listing:
-            if is_hidden(entry.name):
+            name = portable(entry.name)
+            if is_hidden(name):
                 continue
-            path = folder + entry.name
+            path = folder + name
             try:
                 kind = 0 if entry.is_dir() else 1 if entry.is_file() else 2
                 dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
@@ -116,11 +118,11 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
             except OSError as error:  # a link to itself, a file system that fails
                 kind, words = 2, error.strerror or str(error)
             if kind == 0:
-                folders.append(entry.name)
+                folders.append(name)
             elif kind == 1:
-                files.append(entry.name)
+                files.append(name)
             else:
-                where = found.rejected if _suffix_format(entry.name) else found.ignored
+                where = found.rejected if _suffix_format(name) else found.ignored
                 where.append((path, words))
     return folders, files
 
@@ -131,7 +133,7 @@ def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[st
     while pending:
         folder, above = pending.pop()
         try:
-            identity = _identity(os.path.join(root, folder))
+            identity = _identity(_place(root, folder))
             if identity in above:
                 found.warnings.append((folder, "a link back to a folder that holds it: not followed"))
                 continue
@@ -141,6 +143,11 @@ def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[st
             continue
         yield folder, files
         pending += [(f"{folder}/{name}", above | {identity}) for name in folders]
+
+
+def _place(root: str, path: str) -> str:
+    """Where something below the root lies."""
+    return os.path.join(root, local(path))
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -169,7 +176,7 @@ def _kind_of(root: str, path: str) -> tuple[str | None, str]:
     kind = _suffix_format(path)
     if kind is None:
         try:
-            kind = sniff(read_file(os.path.join(root, path), SNIFF_BYTES))
+            kind = sniff(read_file(_place(root, path), SNIFF_BYTES))
         except OSError as error:
             return None, f"its ending does not say image, and it cannot be read: {error.strerror or error}"
     # An array is a picture in our files only.
@@ -226,7 +233,7 @@ class FolderReader(Closing, Verified):
 
     def image(self, index: int) -> tuple[str, bytes]:
         path = self.paths[checked_row(index, len(self))]
-        blob = read_file(os.path.join(self.path, path))
+        blob = read_file(_place(self.path, path))
         return sniff(blob) or _suffix_format(path) or "jpg", blob
 
     def size(self, index: int) -> int:
@@ -234,7 +241,7 @@ class FolderReader(Closing, Verified):
         return self.image_size(index) + (len(str(label)) if label >= 0 else 0)
 
     def image_size(self, index: int) -> int:
-        return os.stat(os.path.join(self.path, self.paths[checked_row(index, len(self))])).st_size
+        return os.stat(_place(self.path, self.paths[checked_row(index, len(self))])).st_size
 
     def problems(self) -> Iterator[Problem]:
         """Is every file still there and readable? (There are no checksums to compare with.)"""

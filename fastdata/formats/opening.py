@@ -17,6 +17,7 @@ from fastdata.errors import FormatError
 from fastdata.formats.descriptors import open_regular
 from fastdata.formats.files import CheckedFile, Stamp, stamp_at, wrong_length
 from fastdata.formats.index import Columns, unpack
+from fastdata.formats.names import local
 from fastdata.formats.rows import check_rows, check_shape
 from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
 
@@ -97,7 +98,7 @@ def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
     Raises:
         FormatError: naming the first file that is missing, no regular file, or of another length.
     """
-    files, stamps = [os.path.join(root, f.name) for f in manifest.files], list[Stamp]()
+    files, stamps = [os.path.join(root, local(f.name)) for f in manifest.files], list[Stamp]()
     if len(set(files)) < len(files):
         raise FormatError(f"{root}: damaged manifest: it lists a file twice; convert the data again")
     for path, length in zip(files, (f.bytes for f in manifest.files), strict=True):
