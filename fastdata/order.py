@@ -50,11 +50,15 @@ def numbered(records: NDArray[np.int64]) -> NDArray[np.int64]:
     >>> numbered(np.array([7, 4, 7, 7])).tolist()
     [0, 0, 1, 2]
     """
+    out = np.zeros(len(records), np.int64)
     order = np.argsort(records, kind="stable")
     ordered = records[order]
-    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
-    out = np.empty(len(records), np.int64)
-    out[order] = np.arange(len(records)) - np.repeat(first, np.diff(first, append=len(records)))
+    again = ordered[1:] == ordered[:-1]
+    if again.any():
+        places = np.arange(len(records))
+        first = places.copy()
+        first[1:][again] = 0
+        out[order] = places - np.maximum.accumulate(first)
     return out
 
 

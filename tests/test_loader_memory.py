@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,9 @@ import pytest
 
 import fastdata
 from fastdata.codec.encode import encode
+from fastdata.loader.draws import Drawn
+from fastdata.loader.settings import checked
+from tests.test_samplers import defaults
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's smaps_rollup")
 
@@ -20,6 +25,7 @@ MOST = 60_000_000
 WORKERS = 2
 SCRIPT = """
 import sys
+import tracemalloc
 import torch
 import fastdata, multiprocessing
 
@@ -66,3 +72,16 @@ def test_a_worker_stays_small(path: str, start_method: str, tmp_path: Path) -> N
         capture_output=True, check=True, timeout=100,
     )  # fmt: skip
     assert int(done.stdout) / WORKERS < MOST
+
+
+def test_counting_takes_four_bytes_a_record_however_long_a_sampler_is() -> None:
+    count, size = 1_000_000, 1000
+    settings = checked(count, defaults() | {"batch_size": size, "sampler": (7 * i % count for i in itertools.count())})
+    tracemalloc.start()
+    try:
+        drawn = Drawn(settings, count, 0)
+        drawn.batch(400)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * count + 2_000_000

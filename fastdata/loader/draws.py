@@ -123,20 +123,17 @@ class Drawn:
         """Draw up to so many indices, behind those that are there."""
         drawn, there = [(self._records, self._given)], len(self._records)
         while most > 0 and (items := self._source.take(min(most, _LOT))):
-            drawn.append(self._checked(*_parsed(items)))
+            drawn.append(_parsed(items))
+            self._check(drawn[-1][0])
             most -= len(items)
-        records, given = (np.concatenate(column) for column in zip(*drawn, strict=True))
-        self._records, self._given = records, given
+        self._records, self._given = _joined(drawn)
         return self._records[there:]
 
-    def _checked(
-        self, records: NDArray[np.int64], given: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _check(self, records: NDArray[np.int64]) -> None:
         if records.min() < 0 or records.max() >= self._count:
             raise OptionError(
                 f"sampler gave indices {records.min()} .. {records.max()}; they must lie in 0 .. {self._count - 1}"
             )
-        return records, given
 
 
 class _Source:
@@ -198,11 +195,24 @@ def length_of(sampler: Iterable[Any]) -> int | None:
 def _parsed(items: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Records and occurrences of what a sampler gave."""
     try:
-        return np.fromiter(map(operator.index, items), np.int64, len(items)), np.full(len(items), _COUNTED)
+        return np.fromiter(map(operator.index, items), np.int64, len(items)), _counted(len(items))
     except (TypeError, OverflowError):
         pass  # tuples, or what is no index
     pairs = np.array([_pair(item) for item in items], np.int64)
     return pairs[:, 0], pairs[:, 1]
+
+
+def _counted(count: int) -> NDArray[np.int64]:
+    """For records that came without an occurrence; takes no memory."""
+    return np.broadcast_to(np.int64(_COUNTED), count)
+
+
+def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Records and occurrences, one part behind the other."""
+    records = np.concatenate([part for part, _ in parts])
+    if all(given.strides == (0,) or not len(given) for _, given in parts):
+        return records, _counted(len(records))
+    return records, np.concatenate([given for _, given in parts])
 
 
 def _pair(item: Any) -> tuple[int, int]:
