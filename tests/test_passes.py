@@ -4,50 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastdata
-from fastdata.ahead import Progress, one_ahead
+from fastdata import device
 from tests.test_loader_faults import path as path
 from tests.test_samplers import Sampler, Sized
 
 COUNT = 24
+T = TypeVar("T")
 
 
-class Ahead:
-    """A loader behind a look-ahead, as on CUDA: one batch has left it that the consumer has not had yet."""
+class Passage(Generic[T]):
+    """The way over a device's side stream, without a device."""
 
-    def __init__(self, loader: fastdata.DataLoader) -> None:
-        self.loader, self.progress = loader, Progress(loader)
-        self.set_epoch = loader.set_epoch
+    def __init__(self, *_: Any) -> None:
+        pass
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._passed(iter(self.loader))
+    def start_next(self, batches: Iterator[Any]) -> Any:
+        return next(batches, None)
 
-    def _passed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        self.progress = Progress(self.loader)
-        for batch in one_ahead(self.progress.noting(batches)):
-            self.progress.hand_over()
-            yield batch
-        self.progress.hand_over()
+    def hand_over(self, copied: Any) -> Any:
+        return copied
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.progress.behind(self.loader.state_dict())  # type: ignore[no-any-return]
+    def finish(self) -> None:
+        pass
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.progress = Progress(self.loader)
-        self.loader.load_state_dict(state)
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_a_device() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "_Passage", Passage)
+        yield
 
 
 def prefetched(loader: fastdata.DataLoader) -> Any:
     return fastdata.CUDAPrefetcher(loader, "cpu")
 
 
-WAYS = {"loader": lambda loader: loader, "prefetcher": prefetched, "ahead": Ahead}
+def ahead(loader: fastdata.DataLoader) -> Any:
+    """As on CUDA: one batch has left the loader that the consumer has not had yet."""
+    prefetcher = prefetched(loader)
+    prefetcher.device, prefetcher._side_stream = SimpleNamespace(type="cuda"), object()
+    return prefetcher
+
+
+WAYS = {"loader": lambda loader: loader, "prefetcher": prefetched, "ahead": ahead}
 way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
