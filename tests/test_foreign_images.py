@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fastdata
+from fastdata.cli.verify import problems
 from fastdata.errors import FormatError, OptionError, RecordError
 from tests import images
 
@@ -69,6 +70,7 @@ def test_an_array_is_never_taken_for_the_image_beside_one(kind: str, extra: byte
     with fastdata.open(path) as reader:
         assert next(iter(reader[0].fields)) == reader[0].image_field == image
         assert reader[0].fields == {image: blob, "cls": b"1", "npy": extra, "seg.png": MASK}
+        assert list(problems(reader, 1, quiet=True)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,6 +98,10 @@ def test_any_field_can_be_named_as_the_image(kind: str, tmp_path: Path) -> None:
     assert set(served(path, image_field="input.png")) == {200}
     with pytest.raises(FormatError, match=r"1 of 2 .* no field 'photo' that image_field names, such as 'a' with the"):
         fastdata.open(path, image_field="photo")
+    named = write(tmp_path, kind, {"a.photo": PNG, "b.photo": b"none"}, "named")
+    with fastdata.open(named, image_field="photo") as reader:
+        (found,) = problems(reader, 1, quiet=True)
+        assert (found.name, found.words.partition(":")[0]) == ("b", "field 'photo'")
     with fastdata.open(path, image_field="input.png") as reader:
         record = reader[0]
         assert record.image_field == "input.png"

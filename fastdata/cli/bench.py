@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastdata.cli.arguments import DataSet, ImageField, MaxPixels, positive, reading
+from fastdata.cli.arguments import DataSet, ImageField, LabelField, MaxPixels, positive, reading
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -69,6 +69,7 @@ def command(
     ] = 5000,
     max_pixels: MaxPixels = None,
     image_field: ImageField = None,
+    label_field: LabelField = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""
@@ -79,7 +80,7 @@ def command(
         raise OptionError(f"--cache is {cache!r}; it must be 'ram', or left away")
     if cache and cold:
         raise OptionError("--cold and --cache ram exclude each other: what lies in memory is never cold")
-    options = reading(max_pixels=max_pixels, image_field=image_field)
+    options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)
     facts = measure(Plan(path, cache, cold, workers, repeats, samples, options))
     if as_json:
         say_json(facts)

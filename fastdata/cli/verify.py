@@ -115,6 +115,7 @@ def _take(waiting: deque[tuple[int, Future[list[Problem]]]], bar: Any) -> list[P
 
 
 def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Problem]:
+    from fastdata.errors import RecordError
     from fastdata.formats.base import record_name
     from fastdata.formats.verify import Problem, name_of, words_of
 
@@ -122,15 +123,18 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
     for row in rows:
         name = name_of(reader.keys, row)
         try:
-            fields = reader[row].fields
+            record = reader[row]
         except Exception as error:
             found.append(Problem(row, name, words_of(error, record_name(reader, row))))
             continue
-        if not any(_is_picture(field) for field in fields):
-            found.append(Problem(row, name, f"no picture: its fields are {sorted(fields)}"))
-        for field, blob in fields.items():
+        try:
+            image = record.image_field
+        except RecordError:
+            image = ""
+            found.append(Problem(row, name, f"no picture: its fields are {sorted(record.fields)}"))
+        for field, blob in record.fields.items():
             try:
-                said = _check_field(field, blob, decoding)
+                said = _check_field(field, blob, decoding, image=field == image)
             except Exception as error:  # whatever a decoder raises is this record's
                 found.append(Problem(row, name, f"field {field!r}: {words_of(error, record_name(reader, row))}"))
             else:
@@ -138,17 +142,17 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
     return found
 
 
-def _check_field(name: str, blob: bytes, decoding: dict[str, Any]) -> list[str]:
+def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: bool) -> list[str]:
     """What a decoder has to say of a field; raises for one that does not hold what its name says.
 
-    One of an unknown kind holds what it holds.
+    One of an unknown kind holds what it holds, and so does an array beside the image.
     """
     from fastdata.codec.decode import decode
     from fastdata.errors import FormatError
     from fastdata.record import parse_label
 
     kind, notes = name.rpartition(".")[2], list[str]()  # `mask.png` is a PNG
-    if _is_picture(kind):
+    if image or (_is_picture(kind) and kind != "npy"):
         decode(blob, **decoding, notes=notes)
     elif kind == "cls":
         parse_label("", blob)

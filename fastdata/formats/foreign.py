@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fastdata.errors import FormatError
 from fastdata.formats.index import IndexBuilder
-from fastdata.formats.labels import Blob, Fields, Labels, Read, Tally
+from fastdata.formats.labels import Fields, Labels, Read, Tally
 from fastdata.record import IMAGE_FIELDS
 
 # Files beside a data set that may hold its labels.
@@ -42,7 +42,7 @@ class ForeignIndex:
     def add(self, key: str, fields: Fields) -> None:
         """Add a record, its image first."""
         image = self._image_of(key, fields)
-        ordered: dict[str, Blob] = {image: fields[image], **fields} if image else dict(fields)
+        ordered = {image: fields[image], **fields} if image else fields
         places = [(blob.file, blob.offset) for blob in ordered.values()]
         label = self._labels.of(key, fields)
         self.builder.add_scanned(key, "", label, list(ordered), places, [blob.size for blob in ordered.values()])
