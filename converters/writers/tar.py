@@ -9,7 +9,7 @@ from typing import BinaryIO
 from fastdata.converters.writers.base import SinkOptions, finished, sized, write_synced
 from fastdata.formats.index import INDEX_NAME, IndexBuilder, pack
 from fastdata.formats.names import local, portable
-from fastdata.formats.tar import END, FOOTER, INDEX_MEMBER, header
+from fastdata.formats.tar import END, INDEX_MEMBER, footer, header
 from fastdata.formats.tar_members import BLOCK, padded
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
@@ -96,7 +96,7 @@ class TarSink:
         self._write(header(INDEX_MEMBER, size(len(blob))))
         for piece in (index, blob, bytes(-end % BLOCK)):
             self._write(piece)
-        self._write(b" ".join([FOOTER, b"%d" % start, b"%d" % middle, b"%d" % end]).ljust(BLOCK, b"\0"))
+        self._write(footer(start, middle, end))
 
     def abort(self) -> None:
         if self._file is not None:

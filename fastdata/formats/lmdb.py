@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from array import array
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -23,11 +24,12 @@ from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, ReadOptions
 from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME
-from fastdata.formats.lmdb_foreign import open_foreign
-from fastdata.formats.lmdb_pages import MAX_PAGE, page_size
+from fastdata.formats.lmdb_foreign import FileBytes, open_foreign
+from fastdata.formats.lmdb_pages import MAX_PAGE, page_size, walk
 from fastdata.formats.opening import check_files, load_index, read_manifest
 from fastdata.formats.packed import Packed, PackedReader
-from fastdata.formats.verify import DATA_SET, Problem, check_index_file
+from fastdata.formats.rows import Rows
+from fastdata.formats.verify import DATA_SET, Problem, check_index_file, name_of, raw_keys
 from fastdata.manifest import MANIFEST_NAME
 
 DATA_NAME = "data.mdb"
@@ -99,4 +101,40 @@ def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
         if rest_hash(data, offsets, sizes) != packed.manifest.files[0].rest_sha256:
             words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
             yield Problem(DATA_SET, path, words)
-    yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
+        yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
+        yield from _check_tree(packed, data)
+
+
+def _check_tree(packed: Packed, data: CheckedFile) -> Iterator[Problem]:
+    """Entries of LMDB and fields of records that are not the same ones, at the same places."""
+    hashes, places, lengths = array("q"), array("q"), array("q")
+    for name, place, length in walk(FileBytes(data), data.path):
+        hashes.append(hash(name))  # 64 bits, of this process alone: they serve to join the two
+        places.append(place)
+        lengths.append(length)
+    order = np.argsort(np.array(hashes, np.int64))
+    there, place_of, length_of = (np.array(each, np.int64)[order] for each in (hashes, places, lengths))
+    offset, size = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
+    names = np.fromiter(map(hash, _names(packed)), np.int64, len(size))
+    at = np.minimum(np.searchsorted(there, names), max(len(there) - 1, 0))
+    found = there[at] == names if len(there) else np.zeros(len(names), bool)
+    right = found.copy()  # an empty value lies nowhere
+    if len(there):
+        right &= (length_of[at] == size) & ((place_of[at] == offset) | (size == 0))
+    keys, fields = Rows(packed.columns).keys, packed.manifest.fields
+    for blob in np.flatnonzero(~right).tolist():
+        row = int(np.searchsorted(packed.columns["start"], blob, side="right")) - 1
+        words = f"plain lmdb finds field {fields[packed.columns['field'][blob]]!r} elsewhere, or not at all"
+        yield Problem(row, name_of(keys, row), words)
+    known = len(np.unique(at[found]))
+    if known != len(there):
+        yield Problem(DATA_SET, data.path, f"LMDB holds {len(there)} entries, of which {known} belong to records")
+
+
+def _names(packed: Packed) -> Iterator[bytes]:
+    """What plain lmdb finds each field by."""
+    start, field = (memoryview(packed.columns[name]) for name in ("start", "field"))  # type: ignore[arg-type]
+    names = [b"." + name.encode("utf-8", "surrogateescape") for name in packed.manifest.fields]
+    for row, key in enumerate(raw_keys(packed.columns)):
+        for blob in range(start[row], start[row + 1]):
+            yield key + names[field[blob]]

@@ -49,7 +49,7 @@ def open_foreign(path: str, data: str, options: ReadOptions) -> PackedReader:
         FormatError: cut, damaged, of a kind that is not read, or with entries that are no images.
     """
     with CheckedFile(data) as file:
-        builder = _Scan(path, _FileBytes(file), options).index([os.path.dirname(data)] if path != data else [])
+        builder = _Scan(path, FileBytes(file), options).index([os.path.dirname(data)] if path != data else [])
     stamp = file.stamp
     manifest = Manifest("lmdb", len(builder), tuple(builder.fields))
     reopen = partial(_reopen, data, options)
@@ -70,7 +70,7 @@ def _reopen(data: str, options: ReadOptions, path: str) -> PackedReader:
     return open_foreign(path, data, options)
 
 
-class _FileBytes:
+class FileBytes:
     """A file as a sequence of bytes; a part that was cut off meanwhile is an error, where a map would be a signal."""
 
     def __init__(self, file: CheckedFile) -> None:
@@ -87,7 +87,7 @@ class _FileBytes:
 class _Scan:
     """The walk over the entries, which is done twice where labels have entries of their own."""
 
-    def __init__(self, path: str, data: _FileBytes, options: ReadOptions) -> None:
+    def __init__(self, path: str, data: FileBytes, options: ReadOptions) -> None:
         self._path, self._data = path, data
         self._image_field, self._label_field = options.image_field, options.label_field
         self._images, self._labels = _Pattern.of("image_field", options.image_field), None

@@ -12,14 +12,16 @@ read as foreign. Tars that others wrote are scanned once, headers only, in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import cast
+
+import numpy as np
 
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.concat import ConcatReader, SliceReader
-from fastdata.formats.files import CheckedFile, DataFiles, Scratch
+from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME, unpack
 from fastdata.formats.opening import (
     any_manifest,
@@ -34,7 +36,7 @@ from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.rows import Rows
 from fastdata.formats.tar_foreign import MARK, incomplete, open_foreign
 from fastdata.formats.tar_members import BLOCK, padded
-from fastdata.formats.verify import Problem, name_of
+from fastdata.formats.verify import DATA_SET, Problem, check_index_file, name_of
 from fastdata.manifest import MANIFEST_NAME
 
 END = bytes(2 * BLOCK)
@@ -171,7 +173,7 @@ def _refuse_ours(path: str, manifest: bool) -> None:
 
 def header(name: str, size: int) -> bytes:
     """A tar header that depends on name and size alone: ustar, with one PAX record for a long or non-ASCII name."""
-    raw = name.encode("utf-8")
+    raw = name.encode("utf-8", "surrogateescape")
     if len(raw) <= _NAME_BYTES and name.isascii() and size <= _USTAR_MAX:
         return _block(raw, size, b"0")
     records = _pax(b"path", raw) + (_pax(b"size", b"%d" % size) if size > _USTAR_MAX else b"")
@@ -196,18 +198,61 @@ def _pax(name: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, name, value)
 
 
+def footer(start: int, middle: int, end: int) -> bytes:
+    """The last block of the index member: where the index begins, ends and the manifest begins, and where that ends."""
+    return b" ".join([FOOTER, b"%d" % start, b"%d" % middle, b"%d" % end]).ljust(BLOCK, b"\0")
+
+
 def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
-    """What plain tar readers go by: is the header of each member, and what fills its last block, as it was written?"""
-    names = packed.manifest.fields
-    rows_of = Rows(packed.columns)
-    start, field, file, offset, size = (packed.columns[name] for name in ("start", "field", "file", "offset", "size"))
-    blobs, scratch = DataFiles(packed.files, packed.lengths, packed.stamps), Scratch()
-    for row in rows:
-        key = rows_of.keys[row]
-        for blob in range(int(start[row]), int(start[row + 1])):
-            begin, end = int(offset[blob]), int(offset[blob]) + int(size[blob])
-            head = header(f"{key}.{names[field[blob]]}", end - begin)
-            there = blobs.read(int(file[blob]), begin - len(head), len(head), scratch) == head
-            if not there or any(blobs.read(int(file[blob]), end, padded(end) - end, scratch)):
-                words = f"field {names[field[blob]]!r}: the tar header or filling around it has changed"
-                yield Problem(row, name_of(rows_of.keys, row), words)
+    """Is all that plain tar readers go by as it was written: headers, what fills up blocks, the end of each file?"""
+    start, numbers = packed.columns["start"], packed.columns["file"]
+    files = range(len(packed.files))
+    if len(rows) < packed.manifest.count:  # some shards of a folder
+        files = np.unique(numbers[int(start[rows.start]) : int(start[rows.stop])]).tolist()
+    for number in files:
+        with CheckedFile(packed.files[number], packed.lengths[number], packed.stamps[number]) as file:
+            end = yield from _check_members(packed, file, number)
+            if packed.files[number] == packed.path:
+                yield from _check_trailer(packed, file, end)
+            elif file.read(end, file.length) != bytes(-end % BLOCK) + END:
+                yield Problem(DATA_SET, file.path, "what follows the last member is not the end of a tar")
+    if packed.files != [packed.path] and rows.start == 0:  # once, and not with each of the shards
+        yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
+
+
+def _check_members(packed: Packed, file: CheckedFile, number: int) -> Generator[Problem, None, int]:
+    """What lies before each member of a file and behind the one before; returns where the last one ends."""
+    names, keys = packed.manifest.fields, Rows(packed.columns).keys
+    start, field, offset, size = (
+        memoryview(packed.columns[name])  # type: ignore[arg-type]  # numpy's stubs do not know arrays as buffers yet
+        for name in ("start", "field", "offset", "size")
+    )
+    first, last = np.searchsorted(packed.columns["file"], np.array([number, number + 1], np.int32)).tolist()
+    row, end = int(np.searchsorted(packed.columns["start"], first, side="right")) - 1, 0
+    for blob in range(first, last):
+        while start[row + 1] <= blob:
+            row += 1
+        name = names[field[blob]]
+        wanted = bytes(-end % BLOCK) + header(f"{keys[row]}.{name}", size[blob])
+        if offset[blob] - end != len(wanted) or file.read(end, len(wanted)) != wanted:
+            words = f"field {name!r}: the tar header before it, or what fills up the block before that, has changed"
+            yield Problem(row, name_of(keys, row), words)
+        end = offset[blob] + size[blob]
+    return end
+
+
+def _check_trailer(packed: Packed, file: CheckedFile, place: int) -> Iterator[Problem]:
+    """The index member of one tar, from the end of the last blob on, and the end of the file."""
+    last = file.length - len(END) - BLOCK
+    start, middle, end = map(int, file.read(last, BLOCK).rstrip(b"\0").split()[1:])
+    head = bytes(-place % BLOCK) + header(INDEX_MEMBER, file.length - len(END) - start)
+    text = packed.manifest.to_json()
+    parts = {
+        "header of the index member": (start - len(head), place, head),
+        "manifest": (middle, middle, text.ljust(end - middle)),
+        "end of the file": (last - (-end % BLOCK), end, bytes(-end % BLOCK) + footer(start, middle, end) + END),
+    }
+    for what, (wanted, begin, blob) in parts.items():
+        if wanted != begin or file.read(begin, len(blob)) != blob:
+            yield Problem(DATA_SET, file.path, f"the {what} has changed: plain tar readers may refuse the file")
+    yield from check_index_file(file.path, packed.manifest, start, middle)

@@ -152,7 +152,8 @@ def _wrong_names(codes: NDArray[Any], manifest: Manifest) -> Iterator[tuple[int,
     yield from ((DATA_SET, f"no record has the field {fields[code]!r}") for code in np.flatnonzero(~used).tolist())
 
 
-def _keys(columns: Columns) -> Iterator[bytes]:
+def raw_keys(columns: Columns) -> Iterator[bytes]:
+    """The bytes of each record's key."""
     blob, ends = memoryview(columns["key_bytes"]), columns["key_end"]  # type: ignore[arg-type]  # numpy's stubs lag
     for first in range(0, len(ends) - 1, _AT_ONCE):
         places = ends[first : first + _AT_ONCE + 1].tolist()
@@ -161,7 +162,7 @@ def _keys(columns: Columns) -> Iterator[bytes]:
 
 def _wrong_keys(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
     """Keys that the key rule does not give; the hash of each is noted."""
-    for row, raw in enumerate(_keys(columns)):
+    for row, raw in enumerate(raw_keys(columns)):
         hashes[row] = key_hash(raw)
         try:
             check_key(raw.decode("utf-8", "surrogateescape"))
@@ -213,7 +214,7 @@ def _overlaps(columns: Columns, rows: NDArray[np.int64], keys: Sequence[str]) ->
 
 def _fingerprint(columns: Columns, fields: Sequence[str]) -> str:
     fingerprint, start, code, crc = Fingerprint(), *(columns[name] for name in ("start", "field", "crc"))
-    for row, key in enumerate(_keys(columns)):
+    for row, key in enumerate(raw_keys(columns)):
         blobs = slice(int(start[row]), int(start[row + 1]))
         names = [fields[number] for number in code[blobs].tolist()]
         fingerprint.add(key, dict(zip(names, crc[blobs].tolist(), strict=True)))
