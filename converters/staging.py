@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from fastdata.converters.uninterrupted import uninterrupted
 from fastdata.errors import ConvertError, OutputExistsError
 from fastdata.formats.index import INDEX_NAME
 from fastdata.manifest import MANIFEST_NAME
+from fastdata.signals import uninterrupted
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,12 @@ from tests import images
 # No test may depend on how fast the machine is; a red run must be red again.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.load_profile("house")
+
+# A shell's background job and `nohup` leave their children signals that are ignored: tests of signals need them.
+for _name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _name == "SIGINT" else signal.SIG_DFL)
 
 START_METHODS = [name for name in ("fork", "forkserver", "spawn") if name in multiprocessing.get_all_start_methods()]
 

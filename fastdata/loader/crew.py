@@ -1,16 +1,13 @@
 """Crews: who makes the batches. Jobs go in, finished batches come out, in any order.
 
-`SoloCrew` decodes in the caller, `ThreadCrew` in threads, `fastdata.loader.processes.ProcessCrew` in worker processes.
-All make the same batches.
+`SoloCrew` decodes in the caller, `fastdata.loader.threads.ThreadCrew` in threads and
+`fastdata.loader.processes.ProcessCrew` in worker processes. All make the same batches.
 """
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
-import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,15 +16,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.formats.places import COLUMNS, Places
-from fastdata.loader.generators import forsake, kept_generators
+from fastdata.formats import Reader
+from fastdata.formats.places import Places
+from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Recipe, Remark
 
-# A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
-_GRACE_SECONDS = 2.0
+# Keys of samples in an error.
+_SHOWN = 8
 # What settling the layout gives: None for a loader with `collate_fn`, which needs none.
 Laid = Layout | Failure | None
+
+
+class Lost(Exception):
+    """A worker ended, or is late. Whoever knows the keys tells it on as a `WorkerError`.
+
+    Args:
+        what: what happened, in words.
+        samples: the numbers of the records that it had.
+        advice: why that may be, and what to do.
+    """
+
+    def __init__(self, what: str, samples: Sequence[int], advice: str) -> None:
+        super().__init__(what)
+        self.what, self.samples, self.advice = what, samples, advice
+
+    def told(self, reader: Reader) -> WorkerError:
+        """The error for whoever iterates."""
+        names = ", ".join(repr(reader.keys[index]) for index in self.samples[:_SHOWN])
+        more = f" and {len(self.samples) - _SHOWN} more" if len(self.samples) > _SHOWN else ""
+        count = "1 sample" if len(self.samples) == 1 else f"{len(self.samples)} samples"
+        had = f" with {count} under way ({names}{more})" if names else ""
+        return WorkerError(f"{reader.path}: {self.what}{had}; {self.advice}")
 
 
 @dataclass(slots=True)
@@ -90,7 +110,7 @@ class Crew(Protocol):
         """Settle the layout before the first job; found by making a sample, the one at the place `first`, if need be.
 
         Raises:
-            WorkerError: that took longer than `timeout` seconds.
+            Lost: a worker ended, or it took longer than `timeout` seconds.
         """
         ...
 
@@ -99,7 +119,19 @@ class Crew(Protocol):
         ...
 
     def receive(self, timeout: float | None) -> list[Job] | None:
-        """Wait until something happens: finished jobs, or none but room for more; None after `timeout` seconds."""
+        """Wait until something happens: finished jobs, or none but room for more; None after `timeout` seconds.
+
+        Raises:
+            Lost: a worker ended.
+        """
+        ...
+
+    def unmade(self, ticket: int) -> list[int]:
+        """The numbers of the records that are at work for a batch."""
+        ...
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits in `receive` or `lay_out` returns; the crew is only to be stopped then."""
         ...
 
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
@@ -166,6 +198,12 @@ class SoloCrew:
         job.failures, remarks = self._maker.fill(job.epoch, job.wanted, batch, self._layout, rows)
         job.remarks += remarks
 
+    def unmade(self, ticket: int) -> list[int]:  # noqa: ARG002
+        return []
+
+    def interrupt(self) -> None:
+        """Nobody waits here: a transform at work in the caller ends when it ends."""
+
     def hand_out(self, job: Job) -> NDArray[np.uint8]:
         place: NDArray[np.uint8] = job.place
         return place
@@ -190,98 +228,9 @@ class ClerkCrew(SoloCrew):
         """There is nothing to make."""
 
 
-class ThreadCrew(SoloCrew):
-    """Makes batches in threads. OpenCV lets go of the GIL while it decodes; user callables run one at a time."""
-
-    def __init__(self, recipe: Recipe, workers: int, prefetch: int, *, collating: bool) -> None:
-        super().__init__(recipe, collating=collating)
-        self.depth = workers * prefetch
-        self.owner = os.getpid()
-        self._maker = Maker(recipe, self._keep)  # around each call, so that decoding goes on beside it
-        self._generation = 0
-        self._todo: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
-        self._made: queue.SimpleQueue[tuple[int, Job, Exception | None]] = queue.SimpleQueue()
-        # Daemons, since a stuck one must not keep Python from ending.
-        self._threads = [threading.Thread(target=self._work, name="fastdata", daemon=True) for _ in range(workers)]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self) -> None:
-        while (order := self._todo.get()) is not None:
-            generation, job = order
-            error: Exception | None = None
-            if generation == self._generation:
-                try:
-                    self._make(job)
-                except Exception as raised:
-                    error = raised
-                except BaseException as raised:  # SystemExit and the like: not this thread's to follow
-                    error = _ended(raised)
-            self._made.put((generation, job, error))
-
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
-        if layout is not None or self._collating or self._layout is not None:
-            self._layout = self._layout or layout
-            return self._layout
-        found: queue.SimpleQueue[Layout | Failure | WorkerError] = queue.SimpleQueue()
-
-        def look() -> None:
-            try:
-                found.put(self._maker.layout(epoch, first))
-            except BaseException as raised:
-                found.put(_ended(raised))
-
-        probe = threading.Thread(target=look, daemon=True)
-        probe.start()
-        try:
-            answer = found.get(timeout=timeout)
-        except queue.Empty:
-            forsake()
-            raise too_slow(timeout) from None
-        probe.join()
-        if isinstance(answer, WorkerError):
-            raise answer
-        if isinstance(answer, Layout):
-            self._layout = answer
-        return answer
-
-    def submit(self, job: Job) -> bool:
-        self._todo.put((self._generation, job))
-        return True
-
-    def receive(self, timeout: float | None) -> list[Job] | None:
-        try:
-            generation, job, error = self._made.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if generation != self._generation:
-            return []
-        if error is not None:
-            raise error
-        return [job]
-
-    def rest(self) -> None:
-        self._generation += 1
-
-    def stop(self) -> None:
-        self.rest()
-        self._made.put((-1, Job(-1, 0, np.empty((0, COLUMNS), np.int64)), None))  # wakes a consumer in another thread
-        for _ in self._threads:
-            self._todo.put(None)
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
-            forsake()
-
-
-def _ended(raised: BaseException) -> WorkerError:
-    return WorkerError(f"a transform raised {raised!r} in a worker thread; the loader can be iterated again")
-
-
-def too_slow(timeout: float | None) -> WorkerError:
-    """The error when nothing came in time."""
-    return WorkerError(f"no batch within timeout={timeout} seconds; is a transform stuck?")
+def too_slow(timeout: float | None, samples: Sequence[int]) -> Lost:
+    """What to raise when nothing came in time. `samples`: what the batch that is waited for still lacks."""
+    return Lost(f"no batch within timeout={timeout} seconds", samples, "is a transform stuck, or the storage slow?")
 
 
 def merged(job: Job, made: list[Any]) -> list[Any]:

@@ -10,11 +10,13 @@ import os
 import weakref
 from typing import Any
 
-from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew, ThreadCrew
+from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.processes import ProcessCrew
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.settings import Settings
+from fastdata.loader.threads import ThreadCrew
+from fastdata.signals import uninterrupted_finalizer
 
 
 class Crews:
@@ -68,6 +70,11 @@ class Crews:
     def watch(self, iteration: Iteration) -> None:
         """Remember an iterator, which ends when the loader is closed."""
         self._iterations.add(iteration)
+
+    def forget(self) -> None:
+        """What is done when nobody holds the loader any more."""
+        with uninterrupted_finalizer():
+            self.close()
 
     def close(self) -> None:
         self._closed = True

@@ -13,21 +13,25 @@ from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, 
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
 from fastdata.loader.collate import picture_tensor, pinned, stacked
-from fastdata.loader.crew import Crew, Job, too_slow
+from fastdata.loader.crew import Crew, Job, Lost, too_slow
 from fastdata.loader.jobs import Jobs
 from fastdata.loader.layout import Layout
 from fastdata.loader.passes import Pass
 from fastdata.loader.recipe import Failure
 from fastdata.loader.settings import FIELDS, Settings
+from fastdata.signals import uninterrupted, uninterrupted_finalizer
 from fastdata.transforms.callables import UserCall
+from fastdata.turn import Turn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Replacements that are tried for one sample. With half of a data set damaged, 32 in a row are one in 4 billion.
 _ATTEMPTS = 32
-# Failures that no other sample mends: wrong options, and a machine that has run out of something.
-_NO_DAMAGE = (OptionError, ResourceError)
+# Failures that no other sample mends: wrong options, a machine that has run out of something, what would end a worker.
+_NO_DAMAGE = (OptionError, ResourceError, WorkerError)
+# How long a thread that waits for a batch may take to see that its iterator was closed; it may be in a user's callable.
+_GRACE_SECONDS = 2.0
 
 
 class Iteration:
@@ -69,10 +73,11 @@ class Iteration:
         self._known = layout
         self._layout: Layout | None = None
         self._settled = False
-        self._release = weakref.finalize(self, release, crew, True)
+        self._done_with = release
+        self._release = weakref.finalize(self, _forgotten, release, crew)
         self._release.atexit = False
-        self._broken = release
         self._cut_off = False
+        self._turn = Turn()
 
     def __iter__(self) -> Self:
         return self
@@ -83,6 +88,11 @@ class Iteration:
     def __next__(self) -> Any:
         if self._crew.owner not in (None, os.getpid()):
             raise WorkerError("this iterator belongs to the parent of this process; begin one here: iter(loader)")
+        with self._turn:
+            return self._following()
+
+    def _following(self) -> Any:
+        """The next batch."""
         if not self._release.alive:
             if self._cut_off:
                 raise _closed()
@@ -95,14 +105,16 @@ class Iteration:
         except Exception as error:
             if self._cut_off:  # by another thread
                 raise _closed() from error
-            self._give_up(broken=isinstance(error, WorkerError))
+            self._leave(usable=not isinstance(error, (Lost, WorkerError)))
+            if isinstance(error, Lost):
+                raise error.told(self._reader) from error
             raise
         except BaseException as error:
-            self._give_up(broken=isinstance(error, KeyboardInterrupt))
+            self._leave(usable=not isinstance(error, KeyboardInterrupt))
             raise
         if job is None:
             self._pass.end()
-            self._release()
+            self._leave(usable=True)
             raise StopIteration
         self._pass.stands(self._next, over=self._next == self._pass.schedule.total)
         return batch
@@ -114,21 +126,35 @@ class Iteration:
         self._next = self._jobs.sent
         return self._jobs
 
-    def _give_up(self, *, broken: bool) -> None:
-        """End the epoch because of an error; whether the crew can be used again depends on which."""
-        if not broken:
-            self.close()
-        elif self._release.detach() is not None:
-            self._broken(self._crew, False)
+    def _leave(self, *, usable: bool) -> None:
+        """Give the crew back, once. `usable`: by another iterator."""
+        with uninterrupted():
+            if self._release.detach() is not None:
+                self._done_with(self._crew, usable)
 
     def close(self) -> None:
-        """End the epoch here."""
-        self._release()
+        """End the epoch here. Whoever waits for a batch in another thread meanwhile gets an error."""
+        if self._turn.take(0):
+            try:
+                self._leave(usable=True)
+            finally:
+                self._turn.give_back()
+            return
+        self._cut_off = True
+        self._crew.interrupt()
+        if self._turn.mine:  # in a handler or a callable: `next` gives up when it goes on
+            return
+        left = self._turn.take(_GRACE_SECONDS)
+        try:
+            self._leave(usable=False)
+        finally:
+            if left:
+                self._turn.give_back()
 
     def cut_off(self) -> None:
         """End the epoch because its loader is closed: going on is an error, not the end of the data."""
         self._cut_off = self._next != self._pass.schedule.total and self._release.alive
-        self._release()
+        self.close()
 
     def _finished(self, jobs: Jobs) -> Job | None:
         """The next batch; None at the end."""
@@ -144,7 +170,7 @@ class Iteration:
             if self._cut_off:
                 raise _closed()
             if answers is None:
-                raise too_slow(timeout)
+                raise too_slow(timeout, self._crew.unmade(self._next))
             for done in answers:
                 self._take(jobs, done)
             self._top_up(jobs)
@@ -278,6 +304,12 @@ class Iteration:
             if failed is None:
                 raise
             raise failed from error
+
+
+def _forgotten(done_with: Callable[[Crew, bool], None], crew: Crew) -> None:
+    """What an iterator does that nobody holds any more."""
+    with uninterrupted_finalizer():
+        done_with(crew, True)
 
 
 def _closed() -> LoadError:

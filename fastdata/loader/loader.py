@@ -168,7 +168,7 @@ class DataLoader:
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
         self.warnings = Remarks()
-        weakref.finalize(self, self._crews.close)  # also when it is forgotten, and when Python ends
+        weakref.finalize(self, self._crews.forget)  # also when it is forgotten, and when Python ends
 
     @property
     def _settings(self) -> Settings:

@@ -12,20 +12,23 @@ import pickle
 import signal
 import time
 from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import WorkerError
 from fastdata.formats.places import Places
-from fastdata.loader.crew import Job, Laid, merged, too_slow
+from fastdata.loader.child import Child
+from fastdata.loader.crew import Job, Laid, Lost, merged, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Recipe
 from fastdata.loader.ring import PAGE, Ring
-from fastdata.loader.start import NAME, Deaf, needs_main, run, start, starting
+from fastdata.loader.start import check_main
 from fastdata.sharedmem import SharedBlock
+from fastdata.signals import uninterrupted
 
 # A worker that was told to end and does not is killed: it is decoding for nobody.
 _GRACE_SECONDS = 1.0
@@ -37,6 +40,7 @@ _MOST_UNDER_WAY = 32
 _LEAST_PART = 32
 # What the kernel ends a process with that asks for memory there is none of.
 _OUT_OF_MEMORY = {-getattr(signal, name) for name in ("SIGKILL", "SIGBUS") if hasattr(signal, name)}
+_CRASHED = {-getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE") if hasattr(signal, name)}
 
 
 class _Part(NamedTuple):
@@ -46,62 +50,80 @@ class _Part(NamedTuple):
     first: int
     stop: int
 
+    @property
+    def samples(self) -> list[int]:
+        """The numbers of the records."""
+        return self.job.wanted[self.first : self.stop, 0].tolist()  # type: ignore[no-any-return]
+
 
 class _Member:
-    """A worker process, its connection, and the parts of jobs that it has not answered yet, oldest first."""
+    """A worker process, and the parts of jobs that it has not answered yet, oldest first."""
 
     def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[_Member], *, main: bool) -> None:
-        method = context.get_start_method()
         self.parts: deque[_Part | None] = deque()  # None: a message whose answer says nothing
         self._imports_main, self._lived = main, False
-        with starting:
-            self.connection, theirs = context.Pipe()
-            inherited = [self.connection, *(other.connection for other in others)] if method == "fork" else []
-            self.process = context.Process(
-                target=run, args=(Deaf(), theirs, block, recipe, inherited), daemon=True, name=NAME
-            )
-            try:
-                start(self.process, method, main=main)
-            except BaseException:
-                self.connection.close()
-                if self.process.pid is not None:
-                    self.process.kill()
-                    self.process.join()
-                raise
-            finally:
-                theirs.close()
+        connections = [other.child.connection for other in others]
+        self.child: Child = Child(context, block, recipe, others=connections, main=main)
 
     @property
     def load(self) -> int:
         """The samples that it has still to make."""
         return sum(part.stop - part.first for part in self.parts if part is not None)
 
-    def death(self) -> WorkerError:
-        self.process.join(_GRACE_SECONDS)
-        code = self.process.exitcode
-        how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+    def death(self, samples: Sequence[int] = ()) -> Lost:
+        """What to raise when the process has ended. `samples`: the records that it had, where no part tells them."""
+        self.child.ended(_GRACE_SECONDS)
+        code = self.child.code()
+        had = next((part.samples for part in self.parts if part is not None), samples)
+        what = f"loader worker (pid {self.child.pid}) {_described(code)}"
         if self._imports_main and not self._lived and code == 1:
-            return WorkerError(
-                f"loader worker (pid {self.process.pid}) {how} before it had begun: it imports your script, since "
-                'a transform is defined there; put what the script does under `if __name__ == "__main__":`, or the '
-                "transform into a module of its own"
-            )
-        hint = " (often: memory ran out; use fewer workers or smaller batches)" if code in _OUT_OF_MEMORY else ""
-        return WorkerError(f"loader worker (pid {self.process.pid}) {how}{hint}; the loader can be iterated again")
+            return Lost(
+                f"{what} before it had begun", (), "it imports your script, since a transform is defined there; put "
+                'what the script does under `if __name__ == "__main__":`, or the transform into a module of its own',
+            )  # fmt: skip
+        return Lost(what, had, _advice(code, self._lived))
 
-    def tell(self, message: tuple[Any, ...]) -> None:
+    def tell(self, message: tuple[Any, ...], samples: Sequence[int] = ()) -> None:
         try:
-            self.connection.send(message)
+            self.child.connection.send(message)
         except OSError as error:
-            raise self.death() from error
+            raise self.death(samples) from error
 
-    def heard(self) -> Any:
+    def heard(self, samples: Sequence[int] = ()) -> Any:
         try:
-            blob = self.connection.recv_bytes()
+            blob = self.child.connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise self.death() from error
+            raise self.death(samples) from error
         self._lived = True
         return pickle.loads(blob)
+
+
+def _described(code: int | None) -> str:
+    """An exit code in words.
+
+    >>> _described(3), _described(-9)
+    ('ended with exit code 3', 'was ended by signal 9 (SIGKILL)')
+    """
+    if code is None:
+        return "has ended; its exit code was taken by another wait of this program"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):
+        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
+    return f"was ended by signal {-code}"
+
+
+def _advice(code: int | None, lived: bool) -> str:
+    """What to do about a death."""
+    again = "the loader can be iterated again"
+    if code in _OUT_OF_MEMORY:
+        return f"often memory ran out: use fewer workers or smaller batches; {again}"
+    if code in _CRASHED:
+        return f"native code crashed, of a transform or a decoder; {again}"
+    if code is not None and code >= 0:
+        why = "a transform ended it, or an error that stands on stderr"
+        return f"{why}; {again}" if lived else f"{why}, before it had begun"
+    return again
 
 
 class ProcessCrew:
@@ -128,9 +150,10 @@ class ProcessCrew:
         self._block = SharedBlock(PAGE)
         self._members: list[_Member] = []
         try:
-            main = context.get_start_method() != "fork" and needs_main(recipe)
+            main = check_main(recipe, context.get_start_method())
             for _ in range(workers):
-                self._members.append(_Member(context, self._block, recipe, self._members, main=main))
+                with uninterrupted():  # a worker that was started is one of these, whatever comes
+                    self._members.append(_Member(context, self._block, recipe, self._members, main=main))
         except BaseException:
             self.stop()
             raise
@@ -152,14 +175,14 @@ class ProcessCrew:
         return self._layout
 
     def _probed(self, epoch: int, place: Places, timeout: float | None) -> Layout | Failure:
-        member = self._members[0]
-        member.tell(("probe", epoch, *place[0].tolist()))
-        ready = wait([member.connection, member.process.sentinel], timeout)
+        member, samples = self._members[0], place[:, 0].tolist()
+        member.tell(("probe", epoch, *place[0].tolist()), samples)
+        ready = wait([member.child.connection, member.child.end], timeout)
         if not ready:
-            raise too_slow(timeout)
-        if member.connection not in ready:
-            raise member.death()
-        found: Layout | Failure = member.heard()
+            raise too_slow(timeout, samples)
+        if member.child.connection not in ready:
+            raise member.death(samples)
+        found: Layout | Failure = member.heard(samples)
         return found
 
     def submit(self, job: Job) -> bool:
@@ -185,14 +208,22 @@ class ProcessCrew:
     def receive(self, timeout: float | None) -> list[Job] | None:
         by_handle: dict[Any, _Member] = {}
         for member in self._members:
-            by_handle[member.connection] = by_handle[member.process.sentinel] = member
+            by_handle[member.child.connection] = by_handle[member.child.end] = member
         ready = wait(list(by_handle), timeout)
         if not ready:
             return None
-        heard = [handle for handle in ready if not isinstance(handle, int)]  # sentinels are plain numbers
+        heard = [handle for handle in ready if not isinstance(handle, int)]  # ends are plain numbers
         if not heard:
             raise by_handle[ready[0]].death()
         return [job for handle in heard for job in self._answer(by_handle[handle])]
+
+    def unmade(self, ticket: int) -> list[int]:
+        parts = (part for member in self._members for part in member.parts if part is not None)
+        return [sample for part in parts if part.job.ticket == ticket for sample in part.samples]
+
+    def interrupt(self) -> None:
+        for member in self._members:
+            member.child.kill()
 
     def _answer(self, member: _Member) -> list[Job]:
         answer = member.heard()
@@ -245,19 +276,15 @@ class ProcessCrew:
             self._ring.reclaim({job.place for job in working if job.place is not None})
 
     def stop(self) -> None:
-        self.rest()
-        for member in self._members:
-            try:
-                member.connection.send(None)
-            except OSError:
-                member.process.kill()
-            member.connection.close()  # one that is sending ends, too
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for member in self._members:
-            member.process.join(max(0.0, deadline - time.monotonic()))
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join()
-            member.process.close()
-        self._members = []
-        self._block.close()
+        with uninterrupted():
+            self.rest()
+            for member in self._members:
+                try:
+                    member.child.connection.send(None)
+                except OSError:
+                    member.child.kill()
+            deadline = time.monotonic() + _GRACE_SECONDS
+            for member in self._members:
+                member.child.close(deadline)
+            self._members = []
+            self._block.close()

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import FastdataError, FormatError, LoadError, ResourceError, resource_error, resource_words
+from fastdata.errors import (
+    FastdataError,
+    FormatError,
+    LoadError,
+    ResourceError,
+    WorkerError,
+    resource_error,
+    resource_words,
+)
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import NOWHERE, Places, Source
@@ -96,10 +104,17 @@ class Maker:
     Args:
         recipe: the recipe.
         guard: entered around user callables.
+        in_worker: what is no Exception (SystemExit) is a failure of its sample, too, and ends nothing else.
     """
 
-    def __init__(self, recipe: Recipe, guard: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        self._recipe, self._guard = recipe, guard
+    def __init__(
+        self,
+        recipe: Recipe,
+        guard: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        *,
+        in_worker: bool = False,
+    ) -> None:
+        self._recipe, self._guard, self._in_worker = recipe, guard, in_worker
         self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
 
@@ -234,6 +249,12 @@ class Maker:
                 if not self._recipe.skip or issubclass(failures[-1].kind, ResourceError):
                     break  # the batch will not be handed out
                 notes.clear()
+            except BaseException as error:
+                if not self._in_worker:
+                    raise
+                reason = f"a transform raised {error!r}; the loader can be iterated again"
+                failures.append(Failure(row, place[0], reason, traceback.format_exc(), WorkerError))
+                break
             if notes:
                 remarks.append((row, place[0], "; ".join(dict.fromkeys(notes))))
                 notes.clear()

@@ -30,15 +30,13 @@ from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Notices, Recipe
 from fastdata.loader.ring import slot_words
-from fastdata.loader.start import ignore_interrupts
 from fastdata.sharedmem import SharedBlock
 
 
 def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: list[Connection]) -> None:
-    """What a worker process is started with. `inherited`: ends of other pipes that a fork copied."""
+    """What a worker process does. `inherited`: ends of other pipes that a fork copied."""
     for other in inherited:
         other.close()
-    ignore_interrupts()
     _watch_parent()
     cv2.setNumThreads(0)  # the processes are the parallelism
     os.environ["OMP_NUM_THREADS"] = "1"  # the same for torch, should a transform import it
@@ -46,7 +44,7 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        _Worker(connection, block, Maker(recipe)).serve()
+        _Worker(connection, block, Maker(recipe, in_worker=True)).serve()
 
 
 def _watch_parent() -> None:

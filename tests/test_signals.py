@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fastdata.converters.uninterrupted import uninterrupted
+from fastdata.signals import uninterrupted
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals are POSIX's")
 

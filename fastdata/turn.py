@@ -1,0 +1,48 @@
+"""Turn: whose turn it is in an iterator that several threads may draw from, one at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from fastdata.errors import LoadError
+
+
+class Turn:
+    """A lock around `next`, which says so where one call is made inside another, and is free in a fork."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock, self._thread, self._process = threading.Lock(), -1, os.getpid()
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread is inside."""
+        return self._thread == threading.get_ident() and self._process == os.getpid()
+
+    def take(self, seconds: float) -> bool:
+        """Whether this thread has its turn within this time; False at once if it is inside already."""
+        if self.mine:
+            return False
+        if self._process != os.getpid():  # whoever was inside is a thread of the parent
+            self._begin()
+        if not self._lock.acquire(timeout=seconds):
+            return False
+        self._thread = threading.get_ident()
+        return True
+
+    def give_back(self) -> None:
+        self._thread = -1
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        if not self.take(-1):
+            raise LoadError(
+                "this iterator was asked for a batch while it was making one, by collate_fn, a transform or a signal "
+                "handler: draw from it in the training loop only"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
