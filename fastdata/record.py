@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Key, dot and field together are an LMDB key, and LMDB takes 511 bytes at most.
 MAX_NAME_BYTES = 511
+# Far more than any system takes; whoever reads a path of data that nobody need trust takes no more memory than this.
+MAX_PATH_BYTES = 1 << 20
 # Conversion leaves this much for the dot and any field that may be added, so that a key never depends on the fields.
 _FIELD_RESERVE = 31
 MAX_KEY_BYTES = MAX_NAME_BYTES - _FIELD_RESERVE
@@ -189,9 +191,11 @@ def check_record(record: Record) -> None:
     key = record.key
     raw = check_key(key)
     try:
-        record.path.encode("utf-8", "surrogateescape")
+        long = len(record.path.encode("utf-8", "surrogateescape")) > MAX_PATH_BYTES
     except (AttributeError, UnicodeEncodeError) as error:
         raise RecordError(f"record {key!r}: path {record.path!r} is no file name") from error
+    if long:
+        raise RecordError(f"record {key!r}: its path has more than {MAX_PATH_BYTES:,} bytes: {record.path[:100]!r}...")
     if not record.fields:
         raise RecordError(f"record {key!r} has no fields")
     if record.image and next((name for name in record.fields if name in IMAGE_FIELDS), "") != record.image:

@@ -245,3 +245,18 @@ def test_moves_with_its_files(path: str, tmp_path: Path) -> None:
     moved.parent.mkdir()
     os.rename(path, moved)
     assert samples.read(str(moved)) == samples.expected()
+
+
+def test_where_a_system_reads_less_at_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gibibytes are the most on Linux; here it is 7 bytes."""
+    monkeypatch.setattr(files, "_pread", lambda descriptor, size, offset: os.pread(descriptor, min(size, 7), offset))
+    monkeypatch.setattr(files, "_preadv", files._copy_into)
+    assert samples.read(path) == samples.expected()
+
+
+def test_where_a_system_reads_at_no_place(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_pread", files._seek_and_read)
+    monkeypatch.setattr(files, "_preadv", files._copy_into)
+    with fastdata.open(path) as reader:
+        assert samples.content(reader) == samples.expected()
+        assert list(reader.verify()) == []

@@ -95,6 +95,7 @@ def test_any_header_that_was_not_written_is_refused() -> None:
     ]
     wrong += [{**layout, "extra": ["<i8", 0, 0]}, {name: layout[name] for name in list(layout)[1:]}]
     texts = [json.dumps(item).encode() for item in wrong] + [b"", b"[" * 50_000, b"\xff", b"{" + b" " * 100]
+    texts += [json.dumps(layout).encode() + b" " * 5000]
     for text in texts:
         with pytest.raises(FormatError, match="here: "):
             unpack(memoryview(blob[:8] + b"%08d" % len(text) + text + blob[16 + length :]), "here")

@@ -73,6 +73,7 @@ CANNOT_BE: list[tuple[str, Callable[[Array], None]]] = [
     ("start", swap), ("start", put(3, -1)), ("start", put(3, 2**62)), ("key_end", swap), ("key_end", put(1, 0)),
     ("key_end", twice), ("key_end", put(1, -9)), ("path_end", swap), ("path_end", put(1, -9)), ("hash", swap),
     ("hash_row", put(3, 2**62)), ("hash_row", put(3, -1)), ("hash_row", twice), ("file", put(-1, 99)),
+    ("start", put(3, 9)), ("key_end", put(5, 1000)), ("path_end", put(3, 2**21)),
     ("file", put(0, -1)), ("file", put(3, 99)), ("size", put(3, -1)), ("size", put(3, 2**62)), ("label", put(0, 2**62)),
     ("label", put(1, -7)), ("label", put(1, len(CLASSES))), ("key_bytes", put(0, 27)),
 ]  # fmt: skip

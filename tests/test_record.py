@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdata.errors import RecordError
-from fastdata.record import MAX_KEY_BYTES, Record, check_record, key_from_path, parse_label, path_from_key
+from fastdata.record import (
+    MAX_KEY_BYTES,
+    MAX_PATH_BYTES,
+    Record,
+    check_record,
+    key_from_path,
+    parse_label,
+    path_from_key,
+)
 
 # Paths as they come from a file system: any bytes but NUL, and those that the rule is about more often.
 PATHS = st.binary(min_size=1, max_size=300).map(os.fsdecode) | st.text("/_.%a~é\udcff ", min_size=1, max_size=12)
@@ -80,6 +88,12 @@ def test_only_the_last_suffix_goes() -> None:
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(RecordError):
         key_from_path(path)
+
+
+def test_a_path_that_no_system_takes_is_refused() -> None:
+    check_record(Record("a", {"jpg": b""}, "x" * MAX_PATH_BYTES))
+    with pytest.raises(RecordError, match="'a': its path has more than 1,048,576 bytes"):
+        check_record(Record("a", {"jpg": b""}, "x" * (MAX_PATH_BYTES + 1)))
 
 
 @pytest.mark.parametrize(("blob", "label"), [(None, -1), (b"7", 7), (b" 7\n", 7), (b"-1", -1), (b"+3", 3)])

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fastdata.errors import FormatError
 from fastdata.formats.base import Closing
@@ -56,6 +56,14 @@ class Scratch(threading.local):
         return Scratch, ()
 
 
+class Blobs(Protocol):
+    """Where the bytes of a data set lie: `DataFiles`, or memory."""
+
+    def __len__(self) -> int: ...
+    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None, /) -> bytes | memoryview: ...
+    def close(self) -> None: ...
+
+
 class DataFiles:
     """The data files of a data set; each is opened when it is first asked for.
 
@@ -73,8 +81,8 @@ class DataFiles:
     def __len__(self) -> int:
         return len(self._paths)
 
-    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None) -> memoryview:
-        """Bytes of a file, in `scratch` until that is used again; without one, in memory of their own.
+    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None) -> bytes | memoryview:
+        """Bytes of a file, in `scratch` until that is used again; without one, for good.
 
         Raises:
             FormatError: the file is gone, or not what it was, or ends before: it was cut since it was opened.
@@ -85,10 +93,15 @@ class DataFiles:
         if handle is None:
             handle = self._opened(file)
         handle.used = True
-        room = memoryview(bytearray(size)) if scratch is None else scratch.room(size)
-        if not _fill(handle.descriptor, room, offset, self._paths[file]):
-            raise wrong_length(self._paths[file], os.fstat(handle.descriptor).st_size, self._lengths[file])
-        return room.toreadonly()
+        path = self._paths[file]
+        data: bytes | memoryview | None = None
+        if scratch is None:
+            data = _fetch(handle.descriptor, size, offset, path)
+        elif _fill(handle.descriptor, room := scratch.room(size), offset, path):
+            data = room.toreadonly()
+        if data is None:
+            raise wrong_length(path, os.fstat(handle.descriptor).st_size, self._lengths[file])
+        return data
 
     def close(self) -> None:
         """Let go of all; what was read stays right."""
@@ -137,9 +150,11 @@ class CheckedFile(Closing):
 
     def read(self, offset: int, size: int) -> bytes:
         """The bytes at a place; fewer where the file ended already when it was opened."""
-        room = bytearray(max(0, min(size, self.length - offset)))
-        self.read_into(memoryview(room), offset)
-        return bytes(room)
+        size = max(0, min(size, self.length - offset))
+        data = _fetch(self.descriptor, size, offset, self.path)
+        if data is None:
+            raise self._cut(offset + size)
+        return data
 
     def read_into(self, room: memoryview, offset: int) -> None:
         """Fill memory with the bytes at a place.
@@ -149,7 +164,10 @@ class CheckedFile(Closing):
             OSError: it cannot be read.
         """
         if not _fill(self.descriptor, room, offset, self.path):
-            raise wrong_length(self.path, os.fstat(self.descriptor).st_size, max(self.length, offset + len(room)))
+            raise self._cut(offset + len(room))
+
+    def _cut(self, end: int) -> FormatError:
+        return wrong_length(self.path, os.fstat(self.descriptor).st_size, max(self.length, end))
 
     def pieces(self, begin: int, end: int) -> Iterator[memoryview]:
         """The bytes from `begin` to `end`, a piece at a time, each right until the next."""
@@ -167,17 +185,35 @@ class CheckedFile(Closing):
             os.close(descriptor)
 
 
-def _seek_and_read(descriptor: int, rooms: Sequence[memoryview], offset: int) -> int:
-    """`os.preadv`, for systems without it (Windows)."""
+def _seek_and_read(descriptor: int, size: int, offset: int) -> bytes:
+    """`os.pread`, for systems without it (Windows)."""
     with _seeking:
         os.lseek(descriptor, offset, os.SEEK_SET)
-        blob = os.read(descriptor, len(rooms[0]))
+        return os.read(descriptor, size)
+
+
+def _copy_into(descriptor: int, rooms: Sequence[memoryview], offset: int) -> int:
+    """`os.preadv`, for systems without it."""
+    blob = _pread(descriptor, len(rooms[0]), offset)
     rooms[0][: len(blob)] = blob
     return len(blob)
 
 
 _seeking = threading.Lock()
-_preadv = getattr(os, "preadv", _seek_and_read)
+_pread = getattr(os, "pread", _seek_and_read)
+_preadv = getattr(os, "preadv", _copy_into)
+
+
+def _fetch(descriptor: int, size: int, offset: int, path: str) -> bytes | None:
+    """Read bytes; None where the file ends before."""
+    try:
+        data: bytes = _pread(descriptor, size, offset)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    if len(data) == size:
+        return data
+    room = bytearray(size)  # more than a system reads at once (2 GiB), or cut
+    return bytes(room) if _fill(descriptor, memoryview(room), offset, path) else None
 
 
 def _fill(descriptor: int, room: memoryview, offset: int, path: str) -> bool:

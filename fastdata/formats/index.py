@@ -47,6 +47,7 @@ DTYPES = {
 # without a manifest marks what was never finished.
 INDEX_NAME = "index.fastdata"
 _MAGIC = b"FDINDEX1"
+_MOST_HEADER = 4096  # four times what the longest numbers take; JSON takes many times its size in memory
 _ALIGN = 64  # a cache line; more than any dtype needs
 _MAX_FIELDS = 2**16  # field codes are uint16
 
@@ -194,6 +195,8 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
     if bytes(buffer[:8]) != _MAGIC or not bytes(buffer[8:16]).isdigit():
         raise FormatError(f"{where}: no fastdata index here; convert the data again")
     base = 16 + int(bytes(buffer[8:16]))
+    if base > _MOST_HEADER:
+        raise FormatError(f"{where}: damaged index (a header of {base:,} bytes); convert the data again")
     try:
         layout = json.loads(bytes(buffer[16:base]))
         columns = {

@@ -122,7 +122,7 @@ def check_index(columns: Columns, manifest: Manifest, lengths: Sequence[int], wh
         FormatError: naming what does not fit.
     """
     check_shape(columns, manifest.count, len(manifest.fields), where)
-    check_rows(columns, len(manifest.classes), lengths, where)
+    check_rows(columns, len(manifest.fields), len(manifest.classes), lengths, where)
 
 
 def load_index(

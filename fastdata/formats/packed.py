@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
 from fastdata.formats.checksum import UNCHECKED, check, crc32
-from fastdata.formats.files import DataFiles, Scratch, Stamp
+from fastdata.formats.files import Blobs, DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.labels import NO_LABELS, Blob, named_labels
 from fastdata.formats.places import Placed, Source
@@ -59,14 +59,6 @@ class Packed:
     options: ReadOptions = READ_OPTIONS
     checksums: bool = True
     check_columns: Callable[[], None] | None = None
-
-
-class Blobs(Protocol):
-    """Where the bytes of a data set lie: `fastdata.formats.files.DataFiles`, or memory."""
-
-    def __len__(self) -> int: ...
-    def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None, /) -> memoryview: ...
-    def close(self) -> None: ...
 
 
 class PackedReader(Closing, Placed, Verified):
@@ -241,7 +233,7 @@ class PackedReader(Closing, Placed, Verified):
         except FormatError as error:
             raise FormatError(f"{self.path}: record {self.keys[row]!r}: field {self._name(blob)!r}: {error}") from None
 
-    def _view(self, blob: int, scratch: Scratch | None = None) -> memoryview:
+    def _view(self, blob: int, scratch: Scratch | None = None) -> bytes | memoryview:
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]
         if not 0 <= file < len(self._blobs):
             raise self._damaged(f"no data file number {file}")

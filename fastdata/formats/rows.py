@@ -7,7 +7,7 @@ its record, and the places of many pictures at once. Nothing is copied.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -17,6 +17,7 @@ from fastdata.errors import FormatError
 from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.index import Columns, key_hash
 from fastdata.formats.places import COLUMNS, NOWHERE
+from fastdata.record import MAX_NAME_BYTES, MAX_PATH_BYTES
 
 # So many rows are compared at a time: what is made for it stays in the processor's caches.
 _AT_ONCE = 1 << 17
@@ -48,14 +49,15 @@ def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
         )
 
 
-def check_rows(columns: Columns, classes: int, lengths: Sequence[int], where: str) -> None:
+def check_rows(columns: Columns, fields: int, classes: int, lengths: Sequence[int], where: str) -> None:
     """Refuse an index whose rows cannot be: what must rise does not, or what it points at is not there.
 
-    So a row needs no such check when it is read, and to read every record once costs no more than to read every file.
-    Takes some 15 ns a record; what only the data can tell is left to `verify`.
+    So to read every record once costs no more than to read every file, and the names of a record are short. Takes some
+    15 ns a record; what only the data can tell is left to `verify`.
 
     Args:
         columns: of the right shapes (`check_shape`).
+        fields: how many there are; a record has each once at most.
         classes: how many there are; 0 where labels may be any.
         lengths: of the data files.
         where: the data set.
@@ -64,8 +66,9 @@ def check_rows(columns: Columns, classes: int, lengths: Sequence[int], where: st
         FormatError: naming the column and what is wrong with it.
     """
     count, size, label = len(columns["label"]), columns["size"], columns["label"]
-    found = [f"{name} does not rise" for name in ("start", "path_end", "hash", "file") if not _rises(columns[name])]
-    found += [] if _rises(columns["key_end"], strictly=True) else ["key_end does not rise"]  # no key is empty
+    steps = {"key_end": (1, MAX_NAME_BYTES), "path_end": (0, MAX_PATH_BYTES), "start": (0, fields)}
+    found = [f"{name} does not rise as it should" for name, step in steps.items() if not _steps(columns[name], *step)]
+    found += [f"{name} does not rise" for name in ("hash", "file") if not _rises(columns[name])]
     # Else blobs overlap, and to read every record could be to read a file as often as there are records.
     if len(size) and (size.min() < 0 or size.sum(dtype=np.float64) > sum(lengths)):
         found.append("size adds up to more than the data")
@@ -81,12 +84,18 @@ def check_rows(columns: Columns, classes: int, lengths: Sequence[int], where: st
         raise FormatError(f"{where}: damaged index (column {', '.join(found)}); convert the data again")
 
 
-def _rises(column: NDArray[np.generic], *, strictly: bool = False) -> bool:
-    for first in range(0, len(column) - 1, _AT_ONCE):
-        part: NDArray[Any] = column[first : first + _AT_ONCE + 1]
-        if not bool((part[:-1] < part[1:] if strictly else part[:-1] <= part[1:]).all()):
-            return False
-    return True
+def _parts(column: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """A column in pieces that share the value between them."""
+    return (column[first : first + _AT_ONCE + 1] for first in range(0, len(column) - 1, _AT_ONCE))
+
+
+def _rises(column: NDArray[Any]) -> bool:
+    return all(bool((part[:-1] <= part[1:]).all()) for part in _parts(column))
+
+
+def _steps(column: NDArray[Any], least: int, most: int) -> bool:
+    """Whether a column that begins with 0 rises by so much from row to row; what wraps around is too much as well."""
+    return all(_within(np.diff(part), least, most + 1) for part in _parts(column))
 
 
 def _within(column: NDArray[Any], first: int, stop: int) -> bool:
