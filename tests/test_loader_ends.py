@@ -20,6 +20,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ({"repeats": 0}, "repeats must be at least 1"),
         ({"views": 1.5}, "views must be an integer"),
+        ({"repeats": 1 << 62}, "repeats must be at most 1048576"),
+        ({"views": 1 << 62}, "views must be at most 1048576"),
         ({"sampler": [1], "repeats": 2}, "leave out repeats"),
         ({"sampler": [1], "pad": False}, "leave out pad and even"),
         ({"sampler": [1], "even": "cut"}, "leave out pad and even"),

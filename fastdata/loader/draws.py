@@ -188,7 +188,9 @@ def length_of(sampler: Iterable[Any]) -> int | None:
     """What a sampler tells of its length, None where it tells nothing."""
     try:
         return len(sampler)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError, OverflowError):  # torch's base class raises one or the other; too long
+    except (TypeError, NotImplementedError):  # torch's own base class raises one or the other
+        return None
+    except (OverflowError, ValueError):  # longer than Python can say, or negative
         return None
 
 

@@ -20,6 +20,8 @@ from fastdata.order import Even, check_even, numbered
 from fastdata.world import World
 
 FIELDS = ("image", "label")
+# More copies of a record than anybody means, and few enough that the positions of an epoch are 64-bit integers.
+_MOST_COPIES = 1 << 20
 # What a loader gives of every record, beside the fields that it was stored with.
 _COLUMNS = ("image", "label", "key", "index")
 
@@ -72,6 +74,9 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, least in (("batch_size", 1), ("prefetch_factor", 1), ("repeats", 1), ("views", 1)):
         given[name] = integer(name, given[name], least)
+    for name in ("repeats", "views"):
+        if given[name] > _MOST_COPIES:
+            raise OptionError(f"{name} must be at most {_MOST_COPIES}, not {given[name]}")
     for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify"):
         given[name] = flag(name, given[name])
     workers = given["num_workers"]
