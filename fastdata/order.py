@@ -199,16 +199,27 @@ class Split:
         positions = self.positions(rank, batch)
         return positions.start, positions.stop
 
-    def spans(self, rank: int, worker: int = 0, workers: int = 1) -> list[tuple[int, int]]:
+    def spans(
+        self, rank: int, worker: int = 0, workers: int = 1, *, start: int = 0, taken: int = 0
+    ) -> list[tuple[int, int]]:
         """What one worker of a rank reads: batches w, w + W, ..., or one part of the rank's stretch.
 
         So a DataLoader that asks its workers in turn gets the batches in order for any number of workers.
+
+        Args:
+            rank: whose positions are divided.
+            worker: which of the workers.
+            workers: among how many they are divided.
+            start: how many batches (samples, without `batch_size`) of the rank are left out before.
+            taken: how many of this worker's part are left out besides.
         """
         if self.batch_size:
-            return [self.span(rank, batch) for batch in range(worker, self.batches_of(rank), workers)]
-        start, stop = self.span(rank, 0)
-        low, high = ((stop - start) * part // workers for part in (worker, worker + 1))
-        return [(start + low, start + high)] if high > low else []
+            first = start + worker + taken * workers
+            return [self.span(rank, batch) for batch in range(first, self.batches_of(rank), workers)]
+        first, stop = self.span(rank, 0)
+        first = min(first + start, stop)
+        low, high = ((stop - first) * part // workers for part in (worker, worker + 1))
+        return [(first + low + taken, first + high)] if high > low + taken else []
 
     def check(self, where: str) -> None:
         """Refuse a division that leaves all ranks without anything.

@@ -39,11 +39,12 @@ class Pictures:
     (`alpha`, white by default).
 
     Attributes:
+        reader: the reader.
         remarks: what decoders said of images that were made all the same, in this process, once a record.
     """
 
     def __init__(self, reader: Reader, *, verify: bool = True, max_pixels: int | None = None) -> None:
-        self._reader, self._verify = reader, verify
+        self.reader, self._verify = reader, verify
         self._rules = Rules.of(reader.manifest.options, allowed_pixels(reader, max_pixels))
         self._scratch = Scratch()
         self._process = 0
@@ -67,12 +68,12 @@ class Pictures:
         try:
             pixels = render(blob, plan_of, exact=exact, rules=self._rules, notes=notes)
         except DecodeError as error:
-            name = record_name(self._reader, index)
+            name = record_name(self.reader, index)
             raise type(error)(f"{name}: {error}; `fastdata verify` names all that are damaged") from error
         except Exception as error:
             self._check_machine(index, error)
             raise
-        if notes and (remark := (self._reader.keys[index], "; ".join(notes))) not in self.remarks:
+        if notes and (remark := (self.reader.keys[index], "; ".join(notes))) not in self.remarks:
             self.remarks.add(*remark)
         return pixels
 
@@ -84,14 +85,14 @@ class Pictures:
             ResourceError: the machine ran out of descriptors or memory, or its disk failed.
         """
         try:
-            return image_of(self._reader, index, self._scratch, verify=self._verify)
+            return image_of(self.reader, index, self._scratch, verify=self._verify)
         except Exception as error:
             self._check_machine(index, error)
             raise
 
     def _check_machine(self, index: int, error: Exception) -> None:
         """An error that tells of the machine instead of the picture is raised as one of ours."""
-        failed = as_resource_error(error, record_name(self._reader, index))
+        failed = as_resource_error(error, record_name(self.reader, index))
         if failed is not None:
             raise failed from error
 

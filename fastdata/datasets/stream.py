@@ -9,22 +9,27 @@ epoch (`fastdata.datasets.epochs`).
 from __future__ import annotations
 
 import copy
+import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from multiprocessing import context
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, default_collate
 
-from fastdata.datasets.epochs import EpochLedger
-from fastdata.datasets.pictures import Pictures, named
+from fastdata.datasets.epochs import EpochLedger, Place
+from fastdata.datasets.iterator import Progress, StreamIterator
+from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
+from fastdata.datasets.samples import Samples
 from fastdata.datasets.source import Source, open_source
-from fastdata.errors import FastdataError, OptionError
+from fastdata.datasets.state import as_state, fingerprint, from_state
+from fastdata.errors import OptionError
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
-from fastdata.transforms.callables import Form, as_form
+from fastdata.transforms.callables import Form
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.world import World, distributed_ranks, worker_place
 
@@ -115,6 +120,7 @@ class ImageStream(IterableDataset[Any]):
         )
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
+        self._latest: Progress | None = None
         self._split(World.expected(*self._given))  # refuses now what could give nothing later
 
     @property
@@ -127,16 +133,82 @@ class ImageStream(IterableDataset[Any]):
         return list(self.reader.classes)
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the next epoch; those after it count on from there. Also reaches workers that live already."""
+        """Name the next epoch; those after it count on from there. Also reaches workers that live already.
+
+        Where a state was loaded that is in this epoch, it keeps its place.
+        """
         _check_count("epoch", epoch, 0)
         self._ledger.name_next(epoch)
+        self._latest = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator of this process stands, as plain JSON values: what it has handed out.
+
+        A state behind the last sample says `over`: nothing of that epoch follows it. Behind the end that a loop comes
+        to, the state is that of the next epoch. In a DataLoader's worker it counts that worker's part; torchdata's
+        StatefulDataLoader collects these.
+
+        Raises:
+            OptionError: a DataLoader's workers had the latest epoch, and only whoever took the batches knows how many.
+        """
+        world, place = self._expected(), self._place()
+        spans = self._split(world).spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
+        return as_state(self._order(world), place, world, over=not spans)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state: the next iterator gives what an unbroken run would have given next.
+
+        Loaded in the main process, it is also where the workers of a DataLoader go on, however many there are; with
+        `batch_size`, the number of ranks may differ, too, where `batch_size * world_size` is the same.
+
+        Raises:
+            OptionError: it is of other data or another order, or of another worker.
+        """
+        world = self._world(World.expected)
+        split = self._split(world)
+        most = split.batches if self.batch_size else split.samples
+        self._ledger.load(from_state(state, self._order(world), world, most))
+        self._latest = None
+
+    def _place(self) -> Place:
+        """Where the next sample lies that this process hands out."""
+        upcoming, had_by_workers = self._ledger.next_place()
+        latest, in_worker = self._latest, worker_place() is not None
+        if had_by_workers and not in_worker:
+            raise OptionError(
+                "the workers of a DataLoader read ahead, so this process does not know what of the epoch was handed "
+                "out: use torchdata's StatefulDataLoader, whose state_dict asks the workers, or fastdata.DataLoader; "
+                "between two epochs, call set_epoch first, which names the next one"
+            )
+        # A worker's part may end while others are at work: that it has begun the next epoch is never true of it.
+        if latest is None or latest.process != os.getpid() or (latest.ended and not in_worker):
+            return upcoming
+        return latest.place._replace(taken=latest.place.taken + latest.given)
+
+    def _order(self, world: World) -> dict[str, Any]:
+        """What the order of the samples depends on."""
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "buffer_size": self.buffer_size if self.shuffle else None,
+            "global_batch": self.batch_size * world.size if self.batch_size else None,
+            "world_size": None if self.batch_size else world.size,  # the ranks' stretches depend on it
+            "drop_last": self.drop_last,
+            "pad": self.pad,
+            "even": self.even,
+            "samples": len(self.reader),
+            "fingerprint": self._fingerprint,
+        }
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self.reader)
 
     def __len__(self) -> int:
         """Batches (or samples, without a batch size) of this rank in an epoch."""
         if self.reader.manifest.format == "tar" and not self.reader.manifest.fingerprint:
             raise TypeError(f"{self.reader.path}: tars without a fastdata index have no length that could be relied on")
-        # Of ranks that are made even the number alone matters, which may be known long before this rank is.
-        world = World.expected(*self._given) if self.pad else self._world()
+        world = self._expected()
         split = self._split(world)
         return split.batches_of(world.rank) if self.batch_size else split.samples_of(world.rank)
 
@@ -144,18 +216,26 @@ class ImageStream(IterableDataset[Any]):
         world = self._world()
         split = self._split(world)
         # Claimed here, not when the first sample is asked for: workers and epochs begin in the order of their iter().
-        epoch = self._ledger.claim()
-        order = EpochOrder(split.count, self.seed, epoch, self.buffer_size if self.shuffle else 0)
+        place = self._ledger.claim()
+        order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
+        spans = split.spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
+        samples = Samples(self._pictures, self._pipeline, order, self.form, _AHEAD_BYTES)
         lot = self._lot(world.workers)
-        spans: Iterator[tuple[int, int]] = iter(split.spans(world.rank, world.worker, world.workers))
         if self.batch_size:
-            return self._batches(order, spans, max(1, lot // self.batch_size))
-        return self._samples(order, spans, lot)
+            items, total = self._batches(samples, spans, max(1, lot // self.batch_size)), len(spans)
+        else:
+            items, total = self._samples(samples, spans, lot), sum(stop - start for start, stop in spans)
+        self._latest = Progress(place, total)
+        return StreamIterator(items, self._latest, self._ledger.begun)
 
-    def _world(self) -> World:
+    def _world(self, ask: Callable[..., World] = World.current) -> World:
         if self._inherited is not None and self._given == (None, None) and worker_place() is not None:
-            return World.current(*self._inherited)
-        return World.current(*self._given)
+            return ask(*self._inherited)
+        return ask(*self._given)
+
+    def _expected(self) -> World:
+        """Of ranks that are made even the number alone matters, which may be known long before this rank is."""
+        return self._world(World.expected if self.pad else World.current)
 
     def _split(self, world: World) -> Split:
         split = Split(len(self.reader), world.size, self.batch_size, self.drop_last, self.pad, self.even)
@@ -170,44 +250,17 @@ class ImageStream(IterableDataset[Any]):
         usual = max(1, sum(self.reader.image_size(index) for index in some) // len(some))
         return max(1, min(self.buffer_size // workers, _AHEAD_BYTES // usual))
 
-    def _samples(self, order: EpochOrder, spans: Iterator[tuple[int, int]], lot: int) -> Iterator[tuple[Any, Any]]:
+    def _samples(self, samples: Samples, spans: list[tuple[int, int]], lot: int) -> Iterator[Any]:
         for start, stop in spans:
             for low in range(start, stop, lot):
-                indices = order.indices(low, min(low + lot, stop))
-                ahead, numbers = self._read(indices), self._numbers(order, indices)
-                for index in indices.tolist():
-                    yield self._sample(index, ahead, next(numbers))
+                yield from samples.at([(low, min(low + lot, stop))])
 
-    def _batches(self, order: EpochOrder, spans: Iterator[tuple[int, int]], lot: int) -> Iterator[Any]:
-        while parts := [order.indices(*span) for _, span in zip(range(lot), spans, strict=False)]:
-            ahead = self._read(np.concatenate(parts))
-            for indices in parts:
-                numbers = self._numbers(order, indices)
-                yield self._collate([self._sample(index, ahead, next(numbers)) for index in indices.tolist()])
-
-    def _read(self, indices: NDArray[np.int64]) -> dict[int, bytes]:
-        """The pictures' bytes, read in the order of the file, until there are enough."""
-        ahead: dict[int, bytes] = {}
-        room = _AHEAD_BYTES
-        for index in np.unique(indices).tolist():
-            blob = self._pictures.encoded(index)
-            room -= len(blob)
-            if room < 0:
-                break
-            ahead[index] = bytes(blob)
-        return ahead
-
-    def _numbers(self, order: EpochOrder, indices: NDArray[np.int64]) -> Iterator[list[float]]:
-        """What the geometric transforms draw, sample by sample: the same ones in whatever worker."""
-        return iter(self._pipeline.numbers(self.seed, order.epoch, indices).tolist())
-
-    def _sample(self, index: int, ahead: dict[int, bytes], numbers: list[float]) -> tuple[Any, Any]:
-        try:
-            image: Any = self._pictures.render(index, self._pipeline.plan_of(numbers), data=ahead.get(index))
-            image = self._pipeline.call(image) if self._pipeline.callables else as_form(image, self.form)
-        except FastdataError as error:
-            raise named(self.reader, index, error) from error
-        return image, int(self.reader.labels[index])
+    def _batches(self, samples: Samples, spans: list[tuple[int, int]], lot: int) -> Iterator[Any]:
+        for first in range(0, len(spans), lot):
+            some = spans[first : first + lot]
+            made = samples.at(some)
+            for start, stop in some:
+                yield self._collate(list(itertools.islice(made, stop - start)))
 
     def _collate(self, samples: list[tuple[Any, Any]]) -> Any:
         shapes = sorted({tuple(picture.shape) for picture, _ in samples if hasattr(picture, "shape")})
@@ -219,9 +272,10 @@ class ImageStream(IterableDataset[Any]):
         return default_collate(samples)
 
     def __getstate__(self) -> dict[str, Any]:
+        own = self.__dict__ | {"_latest": None}
         if context.get_spawning_popen() is None:
-            return self.__dict__ | {"_ledger": copy.copy(self._ledger)}  # a copy counts for itself from here on
-        return self.__dict__ | {"_inherited": distributed_ranks()}  # a spawned worker knows no process group
+            return own | {"_ledger": copy.copy(self._ledger)}  # a copy counts for itself from here on
+        return own | {"_inherited": distributed_ranks()}  # a spawned worker knows no process group
 
     def __repr__(self) -> str:
         parts = ("shuffle", "seed", "batch_size", "drop_last", "pad", "even")

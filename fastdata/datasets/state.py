@@ -1,0 +1,78 @@
+"""State: where an iteration over a stream stands, as plain JSON values that a later run goes on from.
+
+In: what the order of the samples depends on, and a place in it. Out: a dict; and back, checked. A state of the main
+process counts all that its rank had; one that was taken in a DataLoader's worker counts that worker's part, and only
+the same worker of as many can go on from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from fastdata.datasets.epochs import Place
+from fastdata.errors import OptionError
+from fastdata.formats import Reader
+from fastdata.world import World
+
+_VERSION = 1
+_COUNTS = ("epoch", "start", "consumed", "worker", "workers")
+
+
+def fingerprint(reader: Reader) -> str:
+    """The data set's; others' data have none, and are known by their keys."""
+    if reader.manifest.fingerprint:
+        return reader.manifest.fingerprint
+    found = hashlib.sha256()
+    for key in reader.keys:
+        found.update(key.encode("utf-8", "surrogateescape") + b"\0")
+    return found.hexdigest()
+
+
+def as_state(order: dict[str, Any], place: Place, world: World, *, over: bool) -> dict[str, Any]:
+    """A place as plain JSON values."""
+    counts = {"start": place.start, "consumed": place.taken}
+    if world.workers == 1:  # one worker, or none: its part is everything
+        counts = {"start": 0, "consumed": place.start + place.taken}
+    worker = {"worker": world.worker, "workers": world.workers}
+    return {"version": _VERSION, **order, "epoch": place.epoch, **counts, **worker, "over": over}
+
+
+def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> Place:
+    """The place that a state stands for.
+
+    Args:
+        state: what `as_state` gave.
+        order: what the order depends on here; the state's must be the same.
+        world: who goes on.
+        most: how many items an epoch has on a rank.
+
+    Raises:
+        OptionError: it is no state of a stream, of other data or another order, or of another worker.
+    """
+    wanted = {"version": _VERSION, **order}
+    if not isinstance(state, dict) or not {*wanted, *_COUNTS} <= set(state):
+        raise OptionError(f"not a state of fastdata.ImageStream: {state!r:.200}")
+    for name, here in wanted.items():
+        if state[name] != here:
+            raise OptionError(
+                f"the state has {name} {state[name]!r}, this stream {here!r}: resume with the same data, the same "
+                "arguments that the order depends on, and the same batch_size * world_size"
+            )
+    epoch, start, consumed, worker, workers = (_count(name, state[name]) for name in _COUNTS)
+    if start + consumed > most:
+        raise OptionError(f"the state has {start + consumed} items of an epoch behind it; an epoch has {most} here")
+    if workers == 1:
+        return Place(epoch, start + consumed)
+    if (worker, workers) != (world.worker, world.workers):
+        here = f"worker {world.worker} of {world.workers}" if world.workers > 1 else "a process without others"
+        raise OptionError(
+            f"the state is that of worker {worker} of {workers}, and this is {here}: resume with num_workers={workers}"
+        )
+    return Place(epoch, start, consumed)
+
+
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:  # states come from files, and True is an int
+        raise OptionError(f"the state's {name} must be an int, 0 or more, not {value!r}")
+    return value
