@@ -135,15 +135,15 @@ PICKLED = pickle.dumps((JPEG, 3))
     [
         ("lmdb", {str(n): PICKLED for n in range(40)}, "40 entries, none of them .*image .*'0'"),
         ("lmdb", {f"{n}.pkl": PICKLED for n in range(40)}, "40 entries, none of them .*image .*'0'"),
-        ("lmdb", {f"{n}": JPEG if n % 4 else PICKLED for n in range(40)}, "10 of 40 entries hold no image .*'0'"),
+        ("lmdb", {f"{n}": JPEG if n % 4 else PICKLED for n in range(40)}, "10 of 40 entries with no image .*'0'"),
         ("lmdb", {"a": b"\0\0\0\x18ftypheic" + bytes(12), "__len__": b"1"}, "1 entries, none of them .*'a'"),
-        ("lmdb", {"a.jpg": JPEG, "labels": b"0"}, "1 of 2 entries hold no image .*'labels'"),
+        ("lmdb", {"a.jpg": JPEG, "labels": b"0"}, "1 of 2 entries with no image .*'labels'"),
         ("lmdb", {"num-samples": b"60", "__keys__": b"..", "label-0": b"1"}, "1 entries, none of them"),
         ("tar", {f"{n}.txt": b"text" for n in range(3)}, "3 records, none of them .*'0' with the fields 'txt'"),
-        ("tar", {"a.jpg": JPEG, "b.txt": b"b", "c.jpg": JPEG}, "1 of 3 records hold no image .*'b'"),
+        ("tar", {"a.jpg": JPEG, "b.txt": b"b", "c.jpg": JPEG}, "1 of 3 records with no image .*'b'"),
         ("tar", {"a.jpg": JPEG, "b": JPEG, "README": b"text"}, "1 of 2 records .*'b', whose name has no ending"),
         ("tar", {"a": b"1", "README": b"text"}, "1 records, none of them .*'a'"),
-        ("tar", {"0.jpg": JPEG, "1.jpg": JPEG, "0.cls": b"0", "1.cls": b"1"}, "2 of 4 records hold no image"),
+        ("tar", {"0.jpg": JPEG, "1.jpg": JPEG, "0.cls": b"0", "1.cls": b"1"}, "2 of 4 records with no image"),
     ],
 )
 def test_what_is_no_image_is_counted(kind: str, entries: dict[str, bytes], words: str, tmp_path: Path) -> None:

@@ -67,21 +67,21 @@ def test_entries_of_labels_beside_entries_of_images(tmp_path: Path) -> None:
 def test_labels_that_are_words_or_missing_beside_entries_of_images(tmp_path: Path) -> None:
     entries = NUMBERED | {f"label-{n:09d}": b"word" for n in range(1, COUNT + 1)}
     words = write(tmp_path, "lmdb", entries, "words")
-    with pytest.raises(FormatError, match=r"6 labels that are no integers .*'image-000000001'.*b'word'.*label_field="):
+    with pytest.raises(FormatError, match=r"6 label.? with no integer .*'image-000000001'.*b'word'.*label_field="):
         fastdata.open(words)
     assert labels(words, label_field="") == [-1] * COUNT
     del entries["label-000000003"]
     some = write(tmp_path, "lmdb", dict.fromkeys(entries, b"1") | NUMBERED, "some")
-    with pytest.raises(FormatError, match="1 images have no entry with their label, such as 'image-000000003' without"):
+    with pytest.raises(FormatError, match="1 image without an entry with the label, such as 'image-000000003' without"):
         fastdata.open(some)
-    with pytest.raises(FormatError, match=r"6 images have no entry .* without 'class-1'"):
+    with pytest.raises(FormatError, match=r"6 images without an entry .* without 'class-1'"):
         fastdata.open(words, label_field="class-%d")
 
 
 def test_keys_of_labels_can_be_described(tmp_path: Path) -> None:
     entries = {f"{n:05d}": JPEG for n in range(COUNT)} | {f"{n:05d}_y": b"%d" % y for n, y in enumerate(LABELS)}
     path = write(tmp_path, "lmdb", entries | {"__len__": b"6"})
-    with pytest.raises(FormatError, match=r"6 of 12 entries hold no image"):
+    with pytest.raises(FormatError, match=r"6 of 12 entries with no image"):
         fastdata.open(path)
     for pattern in ("%05d_y", "%s_y"):
         assert labels(path, label_field=pattern) == LABELS
@@ -133,19 +133,25 @@ def test_json_within_lists_is_read_where_it_is_named(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "cls in words": (pairs("cls", ["cat"] * COUNT), "6 labels that are no integers .*b'cat'"),
-    "one cls in words": (pairs("cls", [0, "x", 0, 0, 0, 0]), "1 labels that are no integers .record '1'"),
-    "cls of floats": (pairs("cls", ["1.0"] * COUNT), "6 labels that are no integers"),
-    "an empty cls": (pairs("cls", [b""] * COUNT), "6 labels that are no integers"),
+    "cls in words": (pairs("cls", ["cat"] * COUNT), "6 label.? with no integer .*b'cat'"),
+    "one cls in words": (pairs("cls", [0, "x", 0, 0, 0, 0]), "1 label.? with no integer .record '1'"),
+    "cls of floats": (pairs("cls", ["1.0"] * COUNT), "6 label.? with no integer"),
+    "an empty cls": (pairs("cls", [b""] * COUNT), "6 label.? with no integer"),
     "pickles": (pairs("pyd", [pickle.dumps(1)] * COUNT), "6 records .*'pyd'.*write the class numbers as `cls`"),
-    "a pickled cls": (pairs("cls", [pickle.dumps(1)] * COUNT), "6 labels that are no integers"),
+    "a pickled cls": (pairs("cls", [pickle.dumps(1)] * COUNT), "6 label.? with no integer"),
     "message packs": (pairs("mp", [b"\x81\xa5label\x01"] * COUNT), "6 records .*'mp'"),
     "a class in words": (pairs("class", ["cat"] * COUNT), "6 records .*'class'"),
     "targets": (pairs("target.txt", ["cat"] * COUNT), "6 records .*'target.txt'"),
     "json in words": (pairs("json", described(label=["cat"] * COUNT)), "6 records .*'json:label'"),
-    "json of one record": (pairs("json", [*["{}"] * 5, '{"cls": 2}']), "1 records .*'json:cls', such as '5'"),
+    "json of one record": (pairs("json", [*["{}"] * 5, '{"cls": 2}']), "1 record .*'json:cls', such as '5'"),
+    "labels in a list": (
+        pairs("json", described(objects=[[{"label": 1}]] * COUNT)),
+        r"6 records .*'json:objects\.0\.label'",
+    ),
+    "a list of labels": (pairs("json", ['[{"category_id": 1}]'] * COUNT), r"6 records .*'json:0\.category_id'"),
+    "a description": (pairs("xml", ["<annotation><name>cat</name></annotation>"] * COUNT), "6 records .*'xml'.*`cls`"),
     "an array of one number": (pairs("npy", [images.npy(np.array(n)) for n in LABELS]), "6 records .*'npy'"),
-    "labels of some": (pairs("cls", [1, 1]) | {"9.jpg": JPEG, "9.json": b'{"label": 1}'}, "1 records .*'json:label'"),
+    "labels of some": (pairs("cls", [1, 1]) | {"9.jpg": JPEG, "9.json": b'{"label": 1}'}, "1 record .*'json:label'"),
 }
 
 
@@ -164,11 +170,11 @@ def test_labels_that_are_not_understood_are_refused(kind: str, case: str, tmp_pa
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("json:label", r"1 labels that are no integers .record '2': there is no 'label' in dict \['width'\]"),
-        ("json", "4 labels that are no integers"),
+        ("json:label", r"1 label.? with no integer .record '2': there is no 'label' in dict \['width'\]"),
+        ("json", "4 label.? with no integer"),
         ("txt", "2 records without the field 'txt', which label_field names, such as '1'"),
-        ("text", "1 labels that are no integers .record '2': field 'text' is b'a'"),
-        ("json:width", "1 labels .*'width' in field 'json' is 2.5"),
+        ("text", "1 label.? with no integer .record '2': field 'text' is b'a'"),
+        ("json:width", "1 label .*'width' in field 'json' is 2.5"),
     ],
 )
 def test_a_named_label_that_some_records_lack_is_an_error(field: str, words: str, tmp_path: Path) -> None:

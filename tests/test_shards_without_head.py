@@ -104,6 +104,22 @@ def test_data_sets_of_one_file(damage: Callable[[bytes, int], bytes], layout: st
                 fastdata.open(path)
 
 
+def test_the_data_file_of_a_data_set_is_the_data_set(tmp_path: Path) -> None:
+    path = Path(samples.write(tmp_path, "lmdb"))
+    with fastdata.open(path / "data.mdb") as reader:
+        assert (reader.path, reader.classes) == (str(path), samples.CLASSES)
+        assert samples.content(reader) == samples.expected()
+    (path / "manifest.json").unlink()
+    with pytest.raises(FormatError, match="unfinished or incomplete"):
+        fastdata.open(path / "data.mdb")
+
+
+def test_one_tar_of_any_name(tmp_path: Path) -> None:
+    path = Path(samples.write(tmp_path, "tar")).rename(tmp_path / "renamed")
+    path.write_bytes(zeros(path.read_bytes(), BLOCK))
+    assert outcome(path, [item.key for item in samples.RECORDS]) == "named"
+
+
 def test_a_foreign_tar_beside_shards_of_ours_is_read(tmp_path: Path) -> None:
     folder = Path(samples.write(tmp_path, "shards"))
     from tests.test_foreign_images import JPEG, write

@@ -216,11 +216,11 @@ def _what_folder(path: str) -> str:
 
 def _what_file(path: str) -> str:
     with CheckedFile(path) as file:
-        head = file.read(0, 512)
+        head, tail = file.read(0, 512), file.read(max(0, file.length - 1536), 512)
     suffix = os.path.splitext(path)[1].lower()
     if head.startswith(b"\x89HDF\r\n\x1a\n") or suffix in FORMATS["hdf5"].suffixes:
         return "hdf5"
-    if head[257:262] == b"ustar" or suffix == ".tar":
+    if head[257:262] == b"ustar" or suffix == ".tar" or tail.startswith(b"FDTAREND"):  # of ours, maybe without its head
         return "tar"
     if head[16:20] == b"\xde\xc0\xef\xbe":
         return "lmdb"

@@ -51,6 +51,11 @@ class ForeignIndex:
         """Count what is no record at all."""
         self._bare.add(what)
 
+    def add_others(self, others: Tally) -> None:
+        """Count several of them."""
+        self._bare.count += others.count
+        self._bare.first = self._bare.first or others.first
+
     def finish(self, folders: Sequence[str]) -> IndexBuilder:
         """The index.
 
@@ -93,7 +98,7 @@ class ForeignIndex:
             return
         first = next(tally.first for tally in tallies if tally.count)
         total = self._images + count
-        some = f"{count} of {total} {self._noun} hold" if self._images else f"{total} {self._noun}, none of them holds"
+        some = f"{count} of {total} {self._noun} with" if self._images else f"{total} {self._noun}, none of them with"
         what = "an image that is read" if self._given is None else f"the field {self._given!r} that image_field names"
         if self._images:
             what = what.replace("an image", "no image").replace("the field", "no field")

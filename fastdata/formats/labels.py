@@ -27,16 +27,19 @@ _NAMES = frozenset(
     for name in ("label", "labels", "cls", "class", "category", "target", "classlabel")
     for ending in ("", "id", "ids", "idx", "index", "no", "num", "number", "name")
 ) | {"classes", "targets", "categories", "groundtruth", "gt", "annotation"}
-_SAYS_LABEL = re.compile(rb"label|cls|class|categor|target|ground_?truth|\"gt\"", re.IGNORECASE)
+_SAYS_LABEL = re.compile(rb"label|cls|class|categor|target|annotation|ground_?truth|\"gt\"", re.IGNORECASE)
 _JSON = frozenset(("json", "jsn"))
 # Values as some program keeps them; a class number among them cannot be told from anything else.
 _SERIALISED = frozenset(("pyd", "pickle", "pkl", "p", "pt", "pth", "mp", "msgpack", "cbor", "ten", "tb", "npz"))
+# Tables and descriptions that may hold a label under its name; they are not read.
+_DESCRIBED = frozenset(("xml", "yaml", "yml", "toml", "csv", "tsv", "jsonl"))
 # Integers that webdataset's names say are no class numbers.
 _COUNTS = frozenset(("index", "inx", "idx", "count", "width", "height"))
 # A class number takes less, and so does the head of an array; longer JSON than this is not looked into.
 _MOST_NUMBER, _MOST_ARRAY, _MOST_JSON = 32, 256, 1 << 24
 _SCALAR = re.compile(rb"'descr': *'[<>|=][iu]\d'.*'shape': *\((?:1,)?\)")
-_MOST_DEPTH = 4
+# How far into JSON, how many items of a list, and how many names for labels are looked at: one is enough to tell of.
+_MOST_DEPTH, _MOST_ITEMS, _MOST_SUSPECTS = 4, 4, 16
 
 
 class Blob(NamedTuple):
@@ -60,6 +63,10 @@ class Tally:
     def add(self, first: str) -> None:
         self.first = self.first or first
         self.count += 1
+
+    def of(self, noun: str) -> str:
+        """ "1 record", "2 records"."""
+        return f"{self.count} {noun}" if self.count == 1 else f"{self.count} {noun}s"
 
 
 class Labels:
@@ -96,7 +103,8 @@ class Labels:
         if blob is None:
             if self._given is None:
                 for suspect in self._may_be_labels(key, fields):
-                    self._suspects.setdefault(suspect, Tally()).add(key)
+                    if suspect in self._suspects or len(self._suspects) < _MOST_SUSPECTS:
+                        self._suspects.setdefault(suspect, Tally()).add(key)
             self._without.add(key)
             return -1
         try:
@@ -115,20 +123,20 @@ class Labels:
         """
         if self._wrong.count:
             raise FormatError(
-                f"{self._where}: {self._wrong.count} labels that are no integers ({self._wrong.first}); label_field= "
-                "names where the class number is, such as 'json:label'; label_field='' reads the data without labels"
+                f"{self._where}: {self._wrong.of('label')} with no integer ({self._wrong.first}); label_field= names "
+                "where the class number is, such as 'json:label'; label_field='' reads the data without labels"
             )
         if self._given and self._without.count:
             raise FormatError(
-                f"{self._where}: {self._without.count} records without the field {self._field!r}, which label_field "
+                f"{self._where}: {self._without.of('record')} without the field {self._field!r}, which label_field "
                 f"names, such as {self._without.first!r}"
             )
         suspects = {**self._suspects, **{n: t for n, t in self._numbers.items() if n not in self._texts}}
         for name, tally in suspects.items():
-            readable = name.rpartition(":")[0] or name.rpartition(".")[2] not in _SERIALISED
+            readable = ":" in name or name.rpartition(".")[2] not in _SERIALISED | _DESCRIBED | {"npy"}
             cure = f"label_field={name!r} reads it" if readable else "write the class numbers as `cls`, in ASCII"
             raise FormatError(
-                f"{self._where}: {tally.count} records without the field 'cls' hold what may be their label in "
+                f"{self._where}: {tally.of('record')} without the field 'cls', with what may be the label in "
                 f"{name!r}, such as {tally.first!r}: {cure}; label_field='' reads the data without labels"
             )
         return self._found > 0
@@ -161,6 +169,9 @@ class Labels:
                 continue
             if any(_says_label(part) for part in name.split(".")) or kind in _SERIALISED:
                 yield name
+            elif kind in _DESCRIBED:
+                if blob.size <= _MOST_JSON and _SAYS_LABEL.search(self._read(blob)):
+                    yield name
             elif kind in _JSON and blob.size <= _MOST_JSON:
                 yield from (f"{name}:{path}" for path in _labels_within(self._read(blob)))
             elif kind == "npy":
@@ -202,10 +213,12 @@ def _labels_within(blob: bytes) -> Iterator[str]:
     pending: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while pending:
         path, value = pending.pop()
+        if isinstance(value, list):
+            value = {str(number): item for number, item in enumerate(value[:_MOST_ITEMS])}
         for name, inner in value.items() if isinstance(value, dict) else ():
             if _says_label(name) and not isinstance(inner, dict) and inner is not None:
                 yield ".".join((*path, name))
-            elif isinstance(inner, dict) and len(path) < _MOST_DEPTH:
+            elif isinstance(inner, (dict, list)) and len(path) < _MOST_DEPTH:
                 pending.append(((*path, name), inner))
 
 

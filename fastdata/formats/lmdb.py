@@ -41,6 +41,9 @@ def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     Raises:
         FormatError: unfinished, cut or changed since it was written, or no LMDB.
     """
+    folder, name = os.path.split(path)
+    if name == DATA_NAME and any(os.path.exists(os.path.join(folder, each)) for each in (INDEX_NAME, MANIFEST_NAME)):
+        path = folder  # the data file of a data set of ours
     manifest = read_manifest(path, "lmdb") if os.path.isdir(path) else None
     if manifest is None:
         data = os.path.join(path, DATA_NAME) if os.path.isdir(path) else path

@@ -93,20 +93,20 @@ class _Scan:
         self._images, self._labels = _Pattern.of("image_field", options.image_field), None
         if options.label_field:
             self._labels = _Pattern.of("label_field", options.label_field)
-        # Entries that are neither fields nor images nor book-keeping: labels, or what cannot be read.
-        self._others: dict[str, Blob] = {}
+        # Entries that are neither fields nor images nor book-keeping: those that may be labels, and the others.
+        self._others, self._unread = dict[str, Blob](), Tally()
 
     def index(self, folders: list[str]) -> IndexBuilder:
         """All records; `folders` is where a file of labels may lie beside the data."""
         index = self._walked(None)
         labels = self._others
-        if self._labels or any(name.startswith("label") for name in labels):
-            self._others = {}
+        if self._labels or labels:
+            self._others, self._unread = {}, Tally()
             index = self._walked(labels)
-            self._others |= labels  # those that belong to no record
+            for name in labels:  # those that belong to no record
+                self._unread.add(repr(name))
         if self._images is None:  # else it was said which entries are images
-            for name in self._others:
-                index.add_other(repr(name))
+            index.add_others(self._unread)
         return index.finish(folders)
 
     def _walked(self, labels: dict[str, Blob] | None) -> ForeignIndex:
@@ -124,7 +124,7 @@ class _Scan:
             index.add(key, fields)
         if labels is not None and without.count and (self._labels or len(labels) < len(known)):
             raise FormatError(
-                f"{self._path}: {without.count} images have no entry with their label, such as {without.first}; "
+                f"{self._path}: {without.of('image')} without an entry with the label, such as {without.first}; "
                 "label_field='' reads the data without labels"
             )
         return index
@@ -148,7 +148,10 @@ class _Scan:
                 continue
             key, field = self._split(name, place)
             if not field:
-                self._others[name] = place
+                if self._labels.fits(name) if self._labels else name.startswith("label"):
+                    self._others[name] = place
+                else:
+                    self._unread.add(repr(name))
                 continue
             if key != current and fields:
                 yield current, fields
