@@ -40,7 +40,7 @@ class CachedReader(PackedReader):
 
     Args:
         reader: what to read; its state must be a path, as that of all readers is.
-        quiet: no progress bar.
+        progress: show on stderr how far it is.
         verify: compare the checksums of what is read, once.
 
     Raises:
@@ -48,12 +48,12 @@ class CachedReader(PackedReader):
         FormatError: the data are damaged.
     """
 
-    def __init__(self, reader: Reader, *, quiet: bool = False, verify: bool = True) -> None:
+    def __init__(self, reader: Reader, *, progress: bool = False, verify: bool = True) -> None:
         self._recipe = pickle.dumps(reader), verify
         payload = sum(map(reader.size, range(len(reader))))
         _check_fits(reader, payload)
         block = SharedBlock(max(1, payload))
-        builder = _fill(reader, block.buffer, quiet, verify)
+        builder = _fill(reader, block.buffer, not progress, verify)
         index = b"".join(pack(builder.columns()))
         index_block = SharedBlock(len(index))
         index_block.buffer[:] = index

@@ -116,6 +116,13 @@ class CUDAPrefetcher(Generic[T]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.loader, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What is read from the loader is set there, too, so that a loader which refuses it is heard.
+        if name.startswith("_") or name in ("loader", "device"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.loader, name, value)
+
     def _place(self, batch: T) -> T:
         scale = self._scaling or _unscaled
         if self._scaling is not None:

@@ -48,7 +48,7 @@ def _content(reader: Reader) -> list[tuple[Record, str, bytes, int, int]]:
 
 
 def test_it_is_a_reader_with_the_same_records(source: Path) -> None:
-    with open_reader(source) as inner, CachedReader(inner, quiet=True) as cached:
+    with open_reader(source) as inner, CachedReader(inner) as cached:
         assert isinstance(cached, Reader)
         assert _content(cached) == _content(inner)
         assert (cached.path, cached.classes) == (inner.path, inner.classes)
@@ -66,7 +66,7 @@ def test_it_is_a_reader_with_the_same_records(source: Path) -> None:
 
 
 def test_it_cannot_be_changed_through_a_view(source: Path) -> None:
-    with open_reader(source) as inner, CachedReader(inner, quiet=True) as cached:
+    with open_reader(source) as inner, CachedReader(inner) as cached:
         view = cached.image(0)[1]
         with pytest.raises(TypeError):
             view[0] = 0  # type: ignore[index]
@@ -83,7 +83,7 @@ def _send_content(reader: Reader, pipe: Connection) -> None:
 def test_workers_need_no_files(start_method: str, tmp_path: Path) -> None:
     path = packed(tmp_path / "set.lmdb")
     with open_reader(path) as inner:
-        cached, expected = CachedReader(inner, quiet=True), _content(inner)
+        cached, expected = CachedReader(inner), _content(inner)
     shutil.rmtree(path)
     assert _content(cached) == expected
     context = multiprocessing.get_context(start_method)
@@ -113,7 +113,7 @@ def _cache_pss(pid: int) -> int:
 @linux
 def test_all_processes_have_one_copy(tmp_path: Path) -> None:
     with open_reader(packed(tmp_path / "set.h5", count=16, size=500_000)) as inner:
-        cached = CachedReader(inner, quiet=True)
+        cached = CachedReader(inner)
     size = sum(block.size for block in cached._blocks)
     workers = []
     for method in ("fork", "fork", "fork", "fork", "spawn"):
@@ -137,7 +137,7 @@ def test_all_processes_have_one_copy(tmp_path: Path) -> None:
 
 def test_a_plain_pickle_carries_the_path_and_fills_anew(tmp_path: Path) -> None:
     path = packed(tmp_path / "set.tar")
-    with open_reader(path) as inner, CachedReader(inner, quiet=True) as cached:
+    with open_reader(path) as inner, CachedReader(inner) as cached:
         blob = pickle.dumps(cached)
         assert len(blob) < 2000
         with pickle.loads(blob) as again:
@@ -164,12 +164,12 @@ def test_files_that_grow_meanwhile_are_noticed(photo_folder: Path, monkeypatch: 
     with open_reader(photo_folder) as inner:
         monkeypatch.setattr(inner, "size", lambda index: 100)
         with pytest.raises(FormatError, match="changed while they were read"):
-            CachedReader(inner, quiet=True)
+            CachedReader(inner)
 
 
 def test_a_closed_cache_says_so_and_views_stay(tmp_path: Path) -> None:
     with open_reader(packed(tmp_path / "set.h5")) as inner:
-        cached = CachedReader(inner, quiet=True)
+        cached = CachedReader(inner)
         view = cached.image(3)[1]
         cached.close()
         cached.close()
@@ -181,5 +181,5 @@ def test_a_closed_cache_says_so_and_views_stay(tmp_path: Path) -> None:
 def test_an_empty_record_set(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "empty.h5"):
         pass
-    with open_reader(tmp_path / "empty.h5") as inner, CachedReader(inner, quiet=True) as cached:
+    with open_reader(tmp_path / "empty.h5") as inner, CachedReader(inner) as cached:
         assert len(cached) == 0

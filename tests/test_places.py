@@ -39,7 +39,7 @@ KINDS = [*samples.LAYOUTS, "cached", "part", "several", "folder"]
 def opened(kind: str, folder: Path) -> Reader:
     if kind == "cached":
         with fastdata.open(samples.write(folder, "tar")) as reader:
-            return CachedReader(reader, quiet=True)
+            return CachedReader(reader)
     if kind in ("part", "several"):
         shards = sorted(str(file) for file in Path(samples.write(folder, "shards")).glob("*.tar"))
         return fastdata.open(shards[1] if kind == "part" else shards[::-1])

@@ -260,3 +260,15 @@ def test_a_second_resize_is_a_stage_of_its_own() -> None:
     assert plan.first.source == (100, 80)
     assert needed(plan.before) == (8, 8, 52, 52)
     assert Plan.whole((100, 80)).crop((0, 0, 50, 40)).resize((50, 40)) == Plan.whole((100, 80)).crop((0, 0, 50, 40))
+
+
+def test_what_torchvision_takes_is_taken() -> None:
+    plan = Plan.whole((80, 40))
+    assert fastdata.Resize(None, max_size=20).apply_to(plan, []).out_size == (20, 10)
+    assert fastdata.Resize(None, max_size=20).size_after((40, 81)) == (9, 20)
+    crop = fastdata.RandomResizedCrop(8, scale=(0.0, 1.0), interpolation="bilinear")
+    assert crop.apply_to(plan, [0.0] * 5).out_size == (8, 8)
+    assert crop == fastdata.RandomResizedCrop(8, scale=(0.0, 1.0), interpolation=2)
+    for wrong in ({"size": None}, {"size": 8, "interpolation": 3}, {"size": 8, "interpolation": "bicubic"}):
+        with pytest.raises(fastdata.OptionError, match=r"max_size|interpolation must be 'bilinear'"):
+            fastdata.Resize(**wrong)

@@ -75,7 +75,7 @@ def test_transforms_are_values(t: Geometric) -> None:
         (lambda: RandomResizedCrop(2.5), "not 2.5"),
         (lambda: RandomResizedCrop("224"), "not '224'"),
         (lambda: RandomResizedCrop((1, 2, 3)), r"not \(1, 2, 3\)"),
-        (lambda: RandomResizedCrop(3, scale=(1, 0.5)), "scale must be .least, most. with 0 < least <= most"),
+        (lambda: RandomResizedCrop(3, scale=(1, 0.5)), "scale must be .least, most. with 0 <= least <= most"),
         (lambda: RandomResizedCrop(3, ratio=2), "ratio must be"),
         (lambda: RandomResizedCrop(3, antialias=1), "antialias must be True or False, not 1"),
         (lambda: CenterCrop(True), "CenterCrop: size must be .* not True"),

@@ -147,7 +147,7 @@ def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
         from fastdata.cache import CachedReader
 
         begin = time.perf_counter()
-        with CachedReader(plain) as cached:
+        with CachedReader(plain, progress=True) as cached:
             figures.fill_seconds = time.perf_counter() - begin
             yield cached
 

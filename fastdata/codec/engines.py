@@ -44,7 +44,7 @@ class Engine(NamedTuple):
 
 
 def cykooz() -> Engine:
-    """cykooz-resizer (the Rust crate fast_image_resize), the extra `fast`: quick, small, and takes regions."""
+    """cykooz-resizer (the Rust crate fast_image_resize): quick, small, and takes regions."""
     from importlib.metadata import version
 
     from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer

@@ -1,7 +1,7 @@
 """JPEG pixels: the decoder of every JPEG, as fast as the installed wheels allow.
 
 In: a whole JPEG. Out: its pixels as stored, RGB, at full size or at 1/2, 1/4 or 1/8, and what libjpeg has to say about
-damage. simplejpeg (the extra `fast`) is asked first and OpenCV otherwise; both are libjpeg-turbo with the same settings
+damage. simplejpeg is asked first and OpenCV otherwise; both are libjpeg-turbo with the same settings
 and give the same pixels. Neither turns images.
 """
 

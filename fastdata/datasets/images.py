@@ -9,18 +9,32 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from fastdata.codec.kinds import IMAGE_SUFFIXES, READABLE
 from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.remarks import Remarks
-from fastdata.datasets.source import Source, in_memory, open_source
+from fastdata.datasets.source import Source, in_memory, open_source, refuse_unknown
 from fastdata.errors import FastdataError, OptionError
 from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
 from fastdata.transforms.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
+
+# Of torchvision's ImageFolder: what takes the place of arguments and attributes that are not here.
+_OF_IMAGE_FOLDER = {
+    "root": "the first argument is the path",
+    "loader": "images are decoded by fastdata; form='pil' gives PIL images, fastdata.open(path) the encoded bytes",
+    "is_valid_file": "files are known by their content; convert a folder of those that you want",
+    "extensions": "files are known by their content; convert a folder of those that you want",
+    "find_classes": "the class names are in `classes`, their numbers in `class_to_idx`",
+    "allow_empty": "class folders without images keep their number, always",
+}
 
 
 class ImageDataset(Dataset[tuple[Any, Any]]):
@@ -48,11 +62,14 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             A data set may lower this limit, never raise it.
         image_field: which field holds the image, in data that others wrote and whose names do not tell.
         label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
+        progress: show on stderr how far the cache is.
 
     Attributes:
         reader: the reader, for whatever is not said here.
         warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
             record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
+        root: the path of the data set.
+        extensions: the endings of the image files that a plain folder is read from.
         classes: class names, by number.
         class_to_idx: class numbers, by name.
         targets: the label of each record, an int64 array (read-only); -1 without one.
@@ -77,18 +94,21 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         max_pixels: int | None = None,
         image_field: str | None = None,
         label_field: str | None = None,
+        progress: bool = False,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown("ImageDataset", ImageDataset.__init__, unknown, _OF_IMAGE_FOLDER)
         if transforms is not None and (transform is not None or target_transform is not None):
             raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self.exact, self.verify, self.max_pixels = exact, verify, max_pixels
+        self.exact, self._verify, self._max_pixels = exact, verify, max_pixels
         self.form = form
         self._parts: tuple[Any, Any, Any, Pipeline, PictureCall | None] | None = None
         self._taken_apart()
         reader = open_source(
             path, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
         )
-        self.reader = in_memory(reader, cache, verify=verify)
+        self.reader = in_memory(reader, cache, verify=verify, progress=progress)
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self.classes = list(self.reader.classes)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
@@ -96,6 +116,27 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     @property
     def warnings(self) -> Remarks:
         return self._pictures.remarks
+
+    @property
+    def verify(self) -> bool:
+        return self._verify
+
+    @property
+    def max_pixels(self) -> int | None:
+        return self._max_pixels
+
+    @property
+    def root(self) -> str:
+        return self.reader.path
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        return tuple(sorted(suffix for suffix, kind in IMAGE_SUFFIXES.items() if kind in READABLE))
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only for what is not found here: what torchvision's ImageFolder has, and this has not.
+        words = f"; {_OF_IMAGE_FOLDER[name]}" if name in _OF_IMAGE_FOLDER else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{words}")
 
     @property
     def targets(self) -> NDArray[np.int64]:

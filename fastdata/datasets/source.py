@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from fastdata.cache import CachedReader
 from fastdata.codec.info import MAX_PIXELS
@@ -39,7 +42,7 @@ def open_source(
     return source
 
 
-def in_memory(reader: Reader, cache: str | None, *, verify: bool) -> Reader:
+def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool) -> Reader:
     """The reader, or its records in memory where `cache` asks for it.
 
     Raises:
@@ -50,4 +53,26 @@ def in_memory(reader: Reader, cache: str | None, *, verify: bool) -> Reader:
         return reader
     if cache != "ram":
         raise OptionError(f'cache must be "ram" or None, not {cache!r}')
-    return CachedReader(reader, verify=verify)
+    return CachedReader(reader, verify=verify, progress=progress)
+
+
+def refuse_unknown(
+    owner: str, function: Callable[..., Any], unknown: Mapping[str, Any], known_elsewhere: Mapping[str, str]
+) -> None:
+    """Refuse arguments that there are not, in words.
+
+    Args:
+        owner: the class that was given them.
+        function: what takes the arguments that there are.
+        unknown: the arguments.
+        known_elsewhere: what to say of those that a class of the same purpose has.
+
+    Raises:
+        TypeError: naming the first, and what takes its place.
+    """
+    for name in unknown:
+        words = known_elsewhere.get(name, "")
+        if not words:
+            near = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
+            words = f"did you mean {near[0]!r}?" if near else f"help(fastdata.{owner}) lists those that there are"
+        raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}: {words}")

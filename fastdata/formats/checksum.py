@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from isal import isal_zlib
 
 from fastdata.errors import FormatError
 
@@ -12,22 +12,12 @@ if TYPE_CHECKING:
     from fastdata.codec.info import Data
 
 
-def _fastest() -> Callable[[Data], int]:
-    try:
-        from isal import isal_zlib  # a quarter of zlib's time: 1.0 instead of 4.5 us for 30 kB
-    except ImportError:
-        return zlib.crc32
-    return isal_zlib.crc32
-
-
-crc32 = _fastest()
-"""The CRC-32 of some bytes, as `zlib.crc32` computes it."""
+crc32 = isal_zlib.crc32
+"""The CRC-32 of some bytes, as `zlib.crc32` computes it, in a quarter of the time: 1.0 instead of 4.5 us for 30 kB."""
 
 
 def engine() -> str:
-    """What computes it, with its version: `isal 1.8.0` or `zlib 1.3.1`."""
-    if crc32 is zlib.crc32:
-        return f"zlib {zlib.ZLIB_RUNTIME_VERSION}"
+    """What computes it, with its version: `isal 1.8.0`."""
     from importlib.metadata import version
 
     return f"isal {version('isal')}"

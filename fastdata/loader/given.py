@@ -23,6 +23,7 @@ class Given(NamedTuple):
     form: Form = None
     verify: bool = True
     max_pixels: int | None = None
+    dataset: ImageDataset | None = None
 
     def transform_or(self, other: Any) -> Any:
         """The one transform that there is."""
@@ -42,11 +43,16 @@ def given_as(data: Any, *, image_field: str | None, label_field: str | None, max
             raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
         reader = open_source(data.reader, image_field=image_field, label_field=label_field)
         limit = data.max_pixels if max_pixels is None else max_pixels
-        return Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit)
+        return Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit, data)
     paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
     if isinstance(data, (str, os.PathLike, Reader)) or paths:
         reader = open_source(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
         return Given(reader, max_pixels=max_pixels)
+    if type(getattr(data, "dataset", None)) is ImageDataset and hasattr(data, "indices"):
+        raise TypeError(
+            f"fastdata.DataLoader takes no {type(data).__name__}: give its parts, "
+            "fastdata.DataLoader(subset.dataset, ..., indices=subset.indices)"
+        )
     raise TypeError(
         f"fastdata.DataLoader reads a path, a fastdata Reader or an ImageDataset, not {type(data).__name__}; "
         "for any other data set use torch.utils.data.DataLoader with worker_init_fn=fastdata.seed_worker"

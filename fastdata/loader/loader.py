@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import inspect
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from fastdata.codec import jpeg
 from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
 from fastdata.datasets.remarks import Remarks
-from fastdata.datasets.source import in_memory
-from fastdata.formats import Reader
+from fastdata.datasets.source import in_memory, refuse_unknown
+from fastdata.formats import Reader, checksum
 from fastdata.formats.base import allowed_pixels
 from fastdata.formats.places import source_of
 from fastdata.loader.crews import Crews
 from fastdata.loader.draws import Drawn, length_of
 from fastdata.loader.given import given_as
 from fastdata.loader.iteration import Iteration
-from fastdata.loader.passes import Pass, Passes, Position
+from fastdata.loader.passes import Pass, Passes, Position, fingerprint_of
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Ended, Schedule, planned, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
-from fastdata.order import Even
+from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
+from fastdata.order import Even, Split
 from fastdata.transforms.callables import Form
 from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
@@ -36,13 +37,13 @@ from fastdata.world import World
 if TYPE_CHECKING:
     import multiprocessing.context
 
-    from typing_extensions import Self
+    from typing_extensions import Never, Self
 
 # What `images, labels` is; dicts with `fields`, anything with `collate_fn`.
 Batch = Any
 
 
-class DataLoader:
+class DataLoader(TorchShape):
     """Batches of decoded pictures, the same for any number of workers, format, start method and split into ranks.
 
     Yields `(images, labels)`: images uint8 of shape (batch_size, 3, height, width), an NCHW view of NHWC memory
@@ -91,6 +92,7 @@ class DataLoader:
         persistent_workers: keep the workers for the next epoch.
         timeout: seconds to wait for a batch at most, and for each index of a `sampler`; 0: for ever.
         multiprocessing_context: a start method's name or a context; None: the platform's default.
+        progress: show on stderr how far the cache is.
 
     Attributes:
         reader: where the records come from.
@@ -100,14 +102,15 @@ class DataLoader:
 
     Raises:
         OptionError: values that cannot be used, or exclude each other.
-        TypeError: `data` is nothing that can be read here.
+        TypeError: `data` is nothing that can be read here, or an argument that there is not.
+        AttributeError: what a loader was made with is assigned to.
     """
 
     def __init__(
         self,
         data: str | os.PathLike[str] | Sequence[str] | Reader | ImageDataset,
         batch_size: int = 1,
-        shuffle: bool = False,
+        shuffle: bool | None = False,
         *,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         fields: Sequence[str] | None = None,
@@ -133,15 +136,21 @@ class DataLoader:
         on_error: Literal["raise", "skip"] = "raise",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
-        prefetch_factor: int = 2,
+        prefetch_factor: int | None = 2,
         persistent_workers: bool = True,
         timeout: float = 0,
         multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
+        progress: bool = False,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown("DataLoader", DataLoader.__init__, refuse_torch_arguments(unknown), INSTEAD)
         given = given_as(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)
-        self._label_of = given.label_of
         verify = flag("verify", verify) and given.verify
-        self.reader = in_memory(given.reader, cache, verify=verify)
+        self._given = given = given._replace(
+            transform=given.transform_or(transform), exact=flag("exact", exact) or given.exact,
+            form=form or given.form, verify=verify,
+        )  # fmt: skip
+        self._reader = in_memory(given.reader, cache, verify=verify, progress=flag("progress", progress))
         self._checked = checked(
             len(self.reader),
             {
@@ -149,7 +158,7 @@ class DataLoader:
                 "repeats": repeats, "views": views, "pad": flag("pad", pad), "even": even,
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
-                "pin_memory": flag("pin_memory", pin_memory) and _can_pin(), "prefetch_factor": prefetch_factor,
+                "pin_memory": pin_memory, "prefetch_factor": prefetch_factor,
                 "persistent_workers": persistent_workers, "verify": verify, "timeout": timeout,
                 "multiprocessing_context": multiprocessing_context,
             },
@@ -160,8 +169,8 @@ class DataLoader:
             split_of(self._checked, self._samples)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._recipe = Recipe(
-            source_of(self.reader), rules, Pipeline(given.transform_or(transform), form or given.form),
-            self._checked.seed, flag("exact", exact) or given.exact, on_error == "skip", self._checked.views,
+            source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
+            on_error == "skip", self._checked.views,
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
         self._crews = Crews(self._recipe, self._checked, most)
@@ -187,18 +196,6 @@ class DataLoader:
         return self._settings if self._ranks_given else dataclasses.replace(self._settings, world=World.current())
 
     @property
-    def batch_size(self) -> int:
-        return self._settings.batch_size
-
-    @property
-    def num_workers(self) -> int:
-        return self._settings.num_workers
-
-    @property
-    def drop_last(self) -> bool:
-        return self._settings.drop_last
-
-    @property
     def _samples(self) -> int:
         """Samples of an epoch, on all ranks together (on this rank, with a sampler)."""
         samples = self._told
@@ -219,15 +216,19 @@ class DataLoader:
 
     def __len__(self) -> int:
         """The number of batches of an epoch on this rank."""
-        settings = self._settings
-        split = split_of(settings, self._samples)
-        return split.batches_of(0 if settings.sampler is not None else settings.world.rank)
+        rank, split = self._split()
+        return split.batches_of(rank)
+
+    def _split(self) -> tuple[int, Split]:
+        """This rank, and how an epoch is divided; where ranks are made even, it matters little which one this is."""
+        settings = self._settings if self._settings.pad else self._ranked
+        return 0 if settings.sampler is not None else settings.world.rank, split_of(settings, self._samples)
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         iteration = Iteration(
             self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
-            layout=self._recipe.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._label_of,
+            layout=self._recipe.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._given.label_of,
         )  # fmt: skip
         self._crews.watch(iteration)
         return iteration
@@ -249,13 +250,7 @@ class DataLoader:
 
     @cached_property
     def _fingerprint(self) -> str:
-        """The data set's; others' data have none, and are known by their keys."""
-        if self.reader.manifest.fingerprint:
-            return self.reader.manifest.fingerprint
-        found = hashlib.sha256()
-        for key in self.reader.keys:
-            found.update(key.encode("utf-8", "surrogateescape") + b"\0")
-        return found.hexdigest()
+        return fingerprint_of(self.reader)
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader stands, as plain JSON values: what was handed out, by the iterator that began last."""
@@ -287,14 +282,11 @@ class DataLoader:
 
     def __repr__(self) -> str:
         parts = f"batch_size {self.batch_size}, {self.num_workers} workers, shrinks with {engine_name()}"
+        parts += f", decodes JPEGs with {jpeg.engine()}, computes checksums with {checksum.engine()}"
         return f"<DataLoader of {self.reader!r}: {parts}>"
 
 
-def _can_pin() -> bool:
-    """Whether there is a device to pin memory for; a warning where there is none."""
-    import torch
+DataLoader._fixed = frozenset(inspect.signature(DataLoader).parameters) | {"dataset", "reader"}
 
-    if torch.cuda.is_available():
-        return True
-    warnings.warn("pin_memory=True does nothing here: no CUDA device is available", stacklevel=3)
-    return False
+
+DataLoader._fixed = frozenset(inspect.signature(DataLoader).parameters) | {"dataset", "reader"}

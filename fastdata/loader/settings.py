@@ -6,6 +6,7 @@ import hashlib
 import math
 import multiprocessing
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from fastdata.world import World
 FIELDS = ("image", "label")
 # More copies of a record than anybody means, and few enough that the positions of an epoch are 64-bit integers.
 _MOST_COPIES = 1 << 20
+# Batches under way for each worker: one at work, one waiting for the consumer. torch's number, too.
+_PREFETCH = 2
 # What a loader gives of every record, beside the fields that it was stored with.
 _COLUMNS = ("image", "label", "key", "index")
 
@@ -72,13 +75,16 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
         OptionError: a value that cannot be used, or two that exclude each other; it names them.
     """
     given = dict(arguments)
+    for name, default in (("shuffle", False), ("prefetch_factor", _PREFETCH)):  # torch's own defaults are None
+        given[name] = default if given[name] is None else given[name]
     for name, least in (("batch_size", 1), ("prefetch_factor", 1), ("repeats", 1), ("views", 1)):
         given[name] = integer(name, given[name], least)
     for name in ("repeats", "views"):
         if given[name] > _MOST_COPIES:
             raise OptionError(f"{name} must be at most {_MOST_COPIES}, not {given[name]}")
-    for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify"):
+    for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify", "pin_memory"):
         given[name] = flag(name, given[name])
+    given["pin_memory"] = given["pin_memory"] and _can_pin()
     workers = given["num_workers"]
     given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
     given["seed"] = integer("seed", given["seed"], None)
@@ -131,6 +137,16 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise OptionError(f"{name} must be True or False, not {value!r}")
     return bool(value)
+
+
+def _can_pin() -> bool:
+    """Whether there is a device to pin memory for; a warning where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    warnings.warn("pin_memory=True does nothing here: no CUDA device is available", stacklevel=4)
+    return False
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

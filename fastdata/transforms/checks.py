@@ -39,14 +39,15 @@ def two_sides(owner: str, value: Any) -> tuple[int, int]:
     return side, side
 
 
-def check_range(owner: str, name: str, value: Any) -> tuple[float, float]:
-    """(least, most), both above 0."""
+def check_range(owner: str, name: str, value: Any, *, zero: bool = False) -> tuple[float, float]:
+    """(least, most), both above 0; the least may be 0 itself with `zero`."""
     try:
         least, most = (float(bound) for bound in value)
     except (TypeError, ValueError):
         least, most = 0.0, 0.0
-    if not 0 < least <= most < float("inf"):
-        raise OptionError(f"{owner}: {name} must be (least, most) with 0 < least <= most, not {value!r}")
+    if not 0 <= least <= most < float("inf") or not most or not (least or zero):
+        sign = "<=" if zero else "<"
+        raise OptionError(f"{owner}: {name} must be (least, most) with 0 {sign} least <= most, not {value!r}")
     return least, most
 
 
@@ -54,6 +55,16 @@ def check_share(owner: str, name: str, value: Any) -> None:
     """A probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise OptionError(f"{owner}: {name} must be a number from 0 to 1, not {value!r}")
+
+
+def check_linear(owner: str, value: Any) -> None:
+    """The one interpolation that there is, in any of torchvision's and Pillow's spellings."""
+    name = getattr(value, "value", value)  # of torchvision's InterpolationMode
+    if name not in ("bilinear", 2):
+        raise OptionError(
+            f"{owner}: interpolation must be 'bilinear', not {value!r}: images are resized bilinearly here; for "
+            "another filter put torchvision's transform behind those of fastdata"
+        )
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 In: pixels, the region of them that counts (floats), the size it is resized to, and the window of that which is wanted.
 Out: exactly the window. Where a side shrinks and antialiasing is wanted, the first of these that there is:
 
-- cykooz-resizer (the extra `fast`): needs no torch, so workers stay small;
+- cykooz-resizer: needs no torch, so workers stay small;
 - torch's uint8 kernel, which is as fast and lies in every installation, but costs each worker torch's import;
 - Pillow, for platforms where neither can be loaded.
 

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
 from fastdata.seeding import draw
-from fastdata.transforms.checks import check_flag, check_picture, check_range, check_share, color, one_side, two_sides
+from fastdata.transforms.checks import (
+    check_flag,
+    check_linear,
+    check_picture,
+    check_range,
+    check_share,
+    color,
+    one_side,
+    two_sides,
+)
 from fastdata.transforms.plan import Plan, Size
 
 # torchvision's number of tries at a crop of random area and aspect that fits into the picture.
@@ -62,12 +71,14 @@ class RandomResizedCrop(Geometric):
         scale: bounds of the crop's share of the picture's area.
         ratio: bounds of its width / height.
         antialias: shrink with an antialiasing filter, as torchvision does by default; False is faster and aliases.
+        interpolation: "bilinear", or torchvision's name of it; there is no other.
     """
 
     size: Any
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     antialias: bool = True
+    interpolation: Any = field(default="bilinear", repr=False, compare=False)
     _log_ratio: tuple[float, float] = field(init=False, repr=False, compare=False, default=(0.0, 0.0))
 
     # Two for the first try's area and aspect, two for the place, and one that seeds the tries that are seldom needed.
@@ -75,10 +86,11 @@ class RandomResizedCrop(Geometric):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", two_sides("RandomResizedCrop", self.size))
-        object.__setattr__(self, "scale", check_range("RandomResizedCrop", "scale", self.scale))
+        object.__setattr__(self, "scale", check_range("RandomResizedCrop", "scale", self.scale, zero=True))
         object.__setattr__(self, "ratio", check_range("RandomResizedCrop", "ratio", self.ratio))
         object.__setattr__(self, "_log_ratio", (math.log(self.ratio[0]), math.log(self.ratio[1])))
         check_flag("RandomResizedCrop", "antialias", self.antialias)
+        check_linear("RandomResizedCrop", self.interpolation)
 
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
         source = plan.out_size
@@ -181,17 +193,23 @@ class Resize(Geometric):
     """To a size: as torchvision has it, an int is the length of the shorter side, (height, width) is exact.
 
     Args:
-        size: an int or (height, width).
-        max_size: bound for the longer side, only where `size` is an int.
+        size: an int, (height, width), or None: the longer side becomes `max_size`.
+        max_size: bound for the longer side, only where `size` is an int; its length, where `size` is None.
         antialias: shrink with an antialiasing filter.
+        interpolation: "bilinear", or torchvision's name of it; there is no other.
     """
 
     size: Any
     max_size: int | None = None
     antialias: bool = True
+    interpolation: Any = field(default="bilinear", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, Sequence) and not isinstance(self.size, str) and len(self.size) == 2:
+        if self.size is None:
+            object.__setattr__(
+                self, "max_size", one_side("Resize", self.max_size, "where size is None", what="max_size")
+            )
+        elif isinstance(self.size, Sequence) and not isinstance(self.size, str) and len(self.size) == 2:
             object.__setattr__(self, "size", two_sides("Resize", self.size))
             if self.max_size is not None:
                 raise OptionError(f"Resize: max_size={self.max_size!r} needs a size that is one int, not {self.size!r}")
@@ -199,6 +217,7 @@ class Resize(Geometric):
             object.__setattr__(self, "size", one_side("Resize", self.size, "or (height, width)"))
             _check_longest("Resize", self.size, self.max_size)
         check_flag("Resize", "antialias", self.antialias)
+        check_linear("Resize", self.interpolation)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         exact = self.size_after(plan.out_size)
@@ -207,7 +226,9 @@ class Resize(Geometric):
     def size_after(self, size: Size | None, /) -> Size | None:
         if isinstance(self.size, tuple):
             return self.size[::-1]
-        return None if size is None else _shorter(size, self.size, self.max_size)
+        if size is None:
+            return None
+        return _longer(size, self.max_size or 0) if self.size is None else _shorter(size, self.size, self.max_size)
 
 
 @dataclass(frozen=True)
@@ -284,6 +305,12 @@ def _shorter(source: Size, size: int, longest: int | None) -> Size:
     if longest is not None and new_long > longest:
         new_short, new_long = max(1, int(longest * new_short / new_long)), longest
     return (new_short, new_long) if width <= height else (new_long, new_short)
+
+
+def _longer(source: Size, size: int) -> Size:
+    width, height = source
+    other = max(1, int(size * min(source) / max(source)))
+    return (other, size) if width <= height else (size, other)
 
 
 def _check_longest(name: str, size: int, longest: int | None) -> None:
