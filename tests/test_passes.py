@@ -279,3 +279,11 @@ def test_a_sampler_is_told_the_epoch_that_it_is_drawn_for(path: str) -> None:
         iter(batches)
         first, second = iter(batches), iter(batches)
         assert [rows(batch) for each in (first, second, batches) for batch in each] == [(0,) * 4, (1,) * 4, (2,) * 4]
+
+
+def test_two_iterators_draw_once_each(path: str) -> None:
+    """Though the second one turns out to be another epoch: its sampler is not told of epochs."""
+    sampler = Sized(lambda: iter([sampler.drawn] * 4), 4)
+    batches = made(path, 4, sampler=sampler)
+    pairs = list(zip(batches, batches, strict=True))
+    assert [(a["index"].tolist(), b["index"].tolist()) for a, b in pairs] == [([0] * 4, [4] * 4)]

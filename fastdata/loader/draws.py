@@ -143,13 +143,16 @@ class _Source:
         self.sampler = sampler
         self._epoch, self._timeout = epoch, timeout
         self._items: Iterator[Any] | None = None
+        self._ended = False
         self._heard = 0.0
 
     def take(self, most: int) -> list[Any]:
-        """The next ones, fewer than asked for at the end only."""
-        if self._timeout:
-            return self._in_time(most)
-        return list(islice(self._begun(), most))
+        """The next ones, fewer than asked for at the end only. Behind its end nothing is asked of the sampler."""
+        if self._ended:
+            return []
+        found = self._in_time(most) if self._timeout else list(islice(self._begun(), most))
+        self._ended = len(found) < most
+        return found
 
     def _begun(self) -> Iterator[Any]:
         if self._items is None:
