@@ -29,6 +29,7 @@ from fastdata.converters.report import ConvertReport, Note, check_place, write_r
 from fastdata.converters.staging import check_target
 from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError, OptionError
+from fastdata.formats.addresses import check_local, check_local_target
 from fastdata.progress import progress
 
 # What the workers call on each file.
@@ -115,7 +116,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     )  # fmt: skip
     options = ConvertOptions(
         recode, format, class_order, shuffle, workers=workers, overwrite=overwrite,
-        report=None if report is None else os.path.abspath(os.fspath(report)), quiet=quiet,
+        report=None if report is None else _target(report), quiet=quiet,
         **_given(seed=seed, shard_size=None if shard_size is None else parse_size(shard_size)),
     )  # fmt: skip
     given = _given(
@@ -123,7 +124,18 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         optimize=optimize or None, seed=seed, shard_size=shard_size,
     )  # fmt: skip
     check_effects(options, given)
-    return _Conversion(os.path.abspath(os.fspath(src)), os.path.abspath(os.fspath(dst)), options, given).run()
+    check_local(source := os.fsdecode(src))
+    return _Conversion(os.path.abspath(source), _target(dst), options, given).run()
+
+
+def _target(path: str | os.PathLike[str]) -> str:
+    """A place to write to, as an absolute path.
+
+    Raises:
+        OptionError: it is no path of this machine.
+    """
+    check_local_target(name := os.fsdecode(path))
+    return os.path.abspath(name)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_every_file_is_named_once_and_the_counts_add_up(kinds: Path, tmp_path: P
     with fastdata.open(tmp_path / "out.tar") as reader:
         kept = list(reader.paths)
     named = kept + [note.path for note in report.rejected] + [note.path for note in report.ignored]
-    hidden = {"a/.hidden.jpg", "b/Thumbs.db"}
+    hidden = {"b/Thumbs.db"}
     there = {str(f.relative_to(kinds)) for f in kinds.rglob("*") if f.is_file()} - hidden
     assert sorted(named) == sorted(there)
     assert report.kept == len(kept)
@@ -114,7 +114,7 @@ def test_every_file_is_named_once_and_the_counts_add_up(kinds: Path, tmp_path: P
     assert {os.path.basename(note.path) for note in report.rejected} == {
         n for n, (_, want) in table.items() if want is None
     }
-    assert {note.path for note in report.ignored} == {"a/notes.txt", "readme.md", "root.jpg"}
+    assert {note.path for note in report.ignored} == {"a/.hidden.jpg", "a/notes.txt", "readme.md", "root.jpg"}
     assert all(note.reason for note in report.rejected + report.ignored)
 
 
@@ -196,6 +196,11 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
     yield {"report": src / "r.json"}, OptionError, "inside SRC"
     yield {"report": tmp_path / "out.lmdb" / "r.json"}, OptionError, "inside DST"
     yield {"report": tmp_path}, OptionError, "is a folder"
+    yield {"src": "s3://bucket/photos"}, OptionError, "not read yet"
+    yield {"dst": "s3://bucket/set", "format": "tar"}, OptionError, "not written to yet"
+    yield {"dst": Path("gs://bucket/set.lmdb")}, OptionError, "not written to yet"
+    yield {"dst": f"file://{tmp_path}/x.h5"}, OptionError, "give the plain path"
+    yield {"report": "https://host/r.json"}, OptionError, "not written to yet"
     yield {"report": tmp_path / "nowhere" / "r.json"}, OptionError, "no folder"
     yield {"workers": 0}, OptionError, "workers"
     yield {"seed": -1}, OptionError, "seed"

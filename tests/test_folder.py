@@ -33,11 +33,12 @@ def paths(found: FolderScan) -> list[str]:
 
 
 def visible(root: Path) -> Iterator[str]:
-    """Every file that is neither hidden nor below something hidden, links not followed."""
+    """Every file that is neither hidden nor below something hidden, and hidden images; links not followed."""
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name.lower() != "__macosx"]
         for name in files:
-            if not name.startswith(".") and name.lower() not in ("thumbs.db", "desktop.ini"):
+            hidden = name.startswith(".") and (name.startswith("._") or not name.endswith(".jpg"))
+            if not hidden and name.lower() not in ("thumbs.db", "desktop.ini"):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
@@ -85,17 +86,20 @@ def test_natural_class_order(tmp_path: Path) -> None:
     assert [ref.label for ref in found.entries] == list(range(8))
 
 
-def test_hidden_and_system_files_are_neither_counted_nor_listed(tmp_path: Path) -> None:
+def test_hidden_and_system_files_are_no_records(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.jpg", "a/.1.jpg", "a/._1.jpg", "a/.DS_Store", "a/Thumbs.db", "a/desktop.ini", "a/THUMBS.DB")
     fill(tmp_path, ".git/x.jpg", "__MACOSX/a/1.jpg", "a/.ipynb_checkpoints/1.jpg", "@eaDir/1.jpg", ".hidden.jpg")
+    (tmp_path / "a" / ".folder.jpg").mkdir()
     found = scan(str(tmp_path))
-    assert (found.classes, paths(found), found.ignored, found.rejected, found.warnings) == (
-        ("a",),
-        ["a/1.jpg"],
-        [],
-        [],
-        [],
-    )
+    assert (found.classes, paths(found), found.rejected, found.warnings) == (("a",), ["a/1.jpg"], [], [])
+    assert found.ignored == [(".hidden.jpg", "a hidden file"), ("a/.1.jpg", "a hidden file")]
+
+
+def test_hidden_images_are_ignored_by_name(tmp_path: Path) -> None:
+    fill(tmp_path, "1.jpg", "..jpg", ".x.PNG", ".jpg", ".x.y.heic", ".jpg.txt", "._1.jpg", ".DS_Store")
+    found = scan(str(tmp_path))
+    assert paths(found) == ["1.jpg"]
+    assert [path for path, _ in found.ignored] == ["..jpg", ".jpg", ".x.PNG", ".x.y.heic"]
 
 
 def test_the_ending_or_the_content_says_image(tmp_path: Path) -> None:
@@ -172,10 +176,19 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     (root / "b" / "self").symlink_to("self")
     (root / "a" / "gone.jpg").symlink_to("nowhere")
     (root / "a" / "gone.txt").symlink_to("nowhere")
+    fill(elsewhere.parent, "note", content=b"text")
+    fill(elsewhere.parent, "blob")
+    (root / "a" / "text.jpg").symlink_to(elsewhere.parent / "note")
+    (root / "a" / "chain.jpg").symlink_to("text.jpg")
+    (root / "a" / "image.jpg").symlink_to(elsewhere.parent / "blob")
     found = scan(str(root))
-    assert paths(found) == ["a/1.jpg", "a/2.jpg", "b/deep/1.jpg", "c/x.jpg", "c/sub/y.jpg"]
+    assert paths(found) == ["a/1.jpg", "a/2.jpg", "a/image.jpg", "b/deep/1.jpg", "c/x.jpg", "c/sub/y.jpg"]
     assert found.classes == ("a", "b", "c")
-    assert [path for path, _ in found.rejected] == ["a/gone.jpg"]
+    assert found.rejected == [
+        ("a/chain.jpg", "a link to a file that is no image"),
+        ("a/gone.jpg", "a link to nothing"),
+        ("a/text.jpg", "a link to a file that is no image"),
+    ]
     assert {path for path, _ in found.ignored} == {"a/gone.txt", "b/self"}
     assert {path for path, _ in found.warnings} == {"a/again", "b/deep/up"}
 
@@ -215,6 +228,14 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
     found = scan(str(tmp_path))
     assert paths(found) == ["a/1.jpg", "b/1.jpg"]
     assert found.rejected == [("b/secret", "this folder cannot be listed: Permission denied")]
+    for entry in (
+        fastdata.open,
+        fastdata.ImageDataset,
+        fastdata.ImageStream,
+        lambda path: fastdata.DataLoader(path, 1),
+    ):
+        with pytest.raises(FormatError, match="b/secret: this folder cannot be listed: Permission denied"):
+            entry(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["new\nline", "bad\udcff\udcfe", "  ", "%41", "__x__", "q'\"\\", "-rf", "n" * 200])

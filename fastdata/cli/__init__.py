@@ -131,6 +131,13 @@ def _plain_warnings() -> Iterator[None]:
         warnings.showwarning = before
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning in one line, without the place in our code that gave it."""
+    from fastdata.cli.terminal import complain
+
+    complain(f"warning: {message}")
+
+
 def terminal_words(error: Exception) -> str:
     """An error in one line: what our own errors say, or the system's words and the file."""
     if not isinstance(error, OSError) or not error.strerror:

@@ -30,6 +30,14 @@ _READ: dict[str, tuple[str, ...]] = {
 
 # Kinds that are known and refused: what they are, and what to do about it.
 _CONVERT = "convert it to PNG or JPEG first"
+_CAMERAS = (
+    ".dng", ".crw", ".cr2", ".cr3", ".nef", ".nrw", ".arw", ".sr2", ".srf", ".orf", ".raf", ".rw2", ".rwl", ".pef",
+    ".srw", ".3fr", ".fff", ".iiq", ".dcr", ".kdc", ".mef", ".mos", ".mrw", ".erf", ".x3f", ".gpr",
+)  # fmt: skip
+_RARE = (
+    ".im", ".msp", ".dcx", ".pict", ".pct", ".pcd", ".palm", ".wbmp", ".xwd", ".viff", ".xv", ".fpx", ".blp", ".vtf",
+    ".pxr", ".otb", ".cut", ".mtv", ".fax", ".g3", ".djvu",
+)  # fmt: skip
 _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "heic": (f"HEIC/HEIF, whose decoder neither OpenCV nor Pillow carries; {_CONVERT}", (".heic", ".heif", ".hif")),
     "jxl": (f"JPEG XL, which neither OpenCV nor Pillow reads; {_CONVERT}", (".jxl",)),
@@ -45,7 +53,7 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "hdr": (f"Radiance HDR, whose floats have no fixed white; tone-map it and {_CONVERT}", (".hdr",)),
     "raw": (
         f"a camera raw file, which must be developed; {_CONVERT}",
-        (".dng", ".cr2", ".cr3", ".nef", ".nrw", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw"),
+        _CAMERAS,
     ),
     "dicom": (f"a DICOM file; {_CONVERT}", (".dcm", ".dicom")),
     "dds": (f"a DirectDraw texture; {_CONVERT}", (".dds",)),
@@ -56,6 +64,18 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "cur": (f"a Windows cursor; {_CONVERT}", (".cur",)),
     "pcx": (f"PCX, which is not read; {_CONVERT}", (".pcx",)),
     "sun": (f"a Sun raster, which is not read; {_CONVERT}", (".ras", ".sr")),
+    "sgi": (f"an SGI image, which is not read; {_CONVERT}", (".sgi", ".rgb", ".rgba", ".bw")),
+    "xbm": (f"an X bitmap, which is not read; {_CONVERT}", (".xbm",)),
+    "xpm": (f"an X pixmap, which is not read; {_CONVERT}", (".xpm",)),
+    "eps": ("an EPS drawing, which has no pixels; render it to PNG first", (".eps", ".epsf", ".epsi")),
+    "wmf": ("a Windows metafile, which has no pixels; render it to PNG first", (".wmf", ".emf")),
+    "mng": (f"MNG or JNG, which is not read; {_CONVERT}", (".mng", ".jng")),
+    "fits": (f"FITS, whose numbers have no fixed white; scale it to 8 or 16 bits and {_CONVERT}", (".fits", ".fts")),
+    "dpx": (f"a film scan (DPX, Cineon), which is not read; {_CONVERT}", (".dpx", ".cin")),
+    "iff": (f"an Amiga image, which is not read; {_CONVERT}", (".iff", ".ilbm", ".lbm")),
+    "fli": (f"a FLIC animation, which is not read; {_CONVERT}", (".fli", ".flc")),
+    "jbig": (f"JBIG, which is not read; {_CONVERT}", (".jbig", ".jbg", ".jb2", ".jbig2")),
+    "rare": (f"a rare kind of image, which is not read; {_CONVERT}", _RARE),
 }
 
 READABLE: frozenset[str] = frozenset(_READ) | {"npy"}
@@ -104,6 +124,17 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"qoif", "qoi"),
     (b"icns", "icns"),
     (b"Y\xa6j\x95", "sun"),
+    (b"\x01\xda\x00\x01", "sgi"),
+    (b"\x01\xda\x01\x01", "sgi"),
+    (b"/* XPM */", "xpm"),
+    (b"\xc5\xd0\xd3\xc6", "eps"),
+    (b"\xd7\xcd\xc6\x9a\0\0", "wmf"),
+    (b"\x8aMNG\r\n\x1a\n", "mng"),
+    (b"\x8bJNG\r\n\x1a\n", "mng"),
+    (b"SIMPLE  =", "fits"),
+    (b"SDPX\0", "dpx"),
+    (b"XPDS\0", "dpx"),
+    (b"\x80\x2a\x5f\xd7", "dpx"),
 )
 _FIRST_BYTES = frozenset(magic[0] for magic, _ in _MAGIC)
 
@@ -113,6 +144,7 @@ _PFM = re.compile(rb"P[Ff]\s+\d+\s+\d+\s+-?\d")
 _SVG = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.{,400}?-->\s*|<!DOCTYPE[^>]*>\s*)*<svg[\s/>]", re.DOTALL
 )
+_EPS = re.compile(rb"%!PS-Adobe-\d\.\d EPSF")
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs", b"mif1", b"msf1"})
 
@@ -173,6 +205,8 @@ def _textual(head: bytes) -> str | None:
         if head[:3] in (b"P7\n", b"P7\r"):
             return "pam"
         return "pfm" if _PFM.match(head) else None
+    if head[:1] == b"%" and _EPS.match(head):  # other PostScript is a document
+        return "eps"
     return "svg" if _SVG.match(head) else None
 
 

@@ -43,7 +43,7 @@ FORMATS = {
     "lmdb": Format((".lmdb",), "fastdata.formats.lmdb:open_lmdb", "fastdata.converters.writers.lmdb:LmdbSink"),
     "hdf5": Format((".h5", ".hdf5"), "fastdata.formats.hdf5:open_hdf5", "fastdata.converters.writers.hdf5:Hdf5Sink"),
     "tar": Format((".tar",), "fastdata.formats.tar:open_tar", "fastdata.converters.writers.tar:TarSink"),
-    "folder": Format((), "fastdata.formats.folder:FolderReader"),
+    "folder": Format((), "fastdata.formats.image_folder:open_folder"),
 }
 # What a data set is, and several of them are, in words.
 _WORDS = {

@@ -13,20 +13,30 @@ _FILE = re.compile(r"file:/")
 _JOINED = "::"
 
 
+def check_local_target(path: str) -> None:
+    """Refuse an address of another place as a place to write to: `s3://...` would be a local folder `s3:`.
+
+    Raises:
+        OptionError: it is no path; the message says what to do.
+    """
+    if not _existing(path) and _FILE.match(path):
+        raise OptionError(f"{path!r}: addresses are not written to: give the plain path, {_plain(path)!r}")
+    if not _existing(path) and _REMOTE.match(path):
+        raise OptionError(f"{path!r}: remote addresses are not written to yet: write to a local path and copy it there")
+
+
 def check_local(path: str) -> None:
     """Refuse an address of another place: `s3://...`, `https://...`, `pipe:...`, `a.tar::b.tar`.
 
     A name that really looks like that is fine where it exists, as a file or as the folder that the path begins with.
 
     Args:
-        path: what is to be read, or written to.
+        path: what is to be read.
 
     Raises:
         OptionError: it is no path; the message says what to do.
     """
-    there = path
-    while there and not os.path.lexists(there):
-        there = os.path.dirname(there)
+    there = _existing(path)
     rest = path[len(there) :]
     if not there and _FILE.match(path):
         raise OptionError(f"{path!r}: addresses are not read: give the plain path, {_plain(path)!r}")
@@ -34,6 +44,13 @@ def check_local(path: str) -> None:
         raise OptionError(f"{path!r}: remote addresses are not read yet: copy the data to a local path first")
     if _JOINED in rest:
         raise OptionError(f"{path!r}: names that are joined by {_JOINED!r} are not read: give a list of paths")
+
+
+def _existing(path: str) -> str:
+    """The part of a path that is there, "" where none is."""
+    while path and not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _plain(path: str) -> str:

@@ -58,7 +58,7 @@ class Reader(Protocol):
 
     `len(reader)` is the number of records; `reader[i]` is a `Record` whose fields are copied out as bytes, negative
     indices count from the end, and an index out of range is an IndexError. Safe in threads and under fork, forkserver
-    and spawn; picklable; a context manager. A record that is damaged raises FormatError, one of a folder OSError.
+    and spawn; picklable; a context manager. A record that is damaged or cannot be read raises FormatError.
 
     Attributes:
         path: the data set, absolute.

@@ -1,4 +1,4 @@
-"""folder: an unconverted image folder, read as it is; and the walk over one that conversion shares.
+"""folder: the walk over an image folder, which its reader (`image_folder`) and conversion share.
 
 Class folders give torchvision ImageFolder's names, numbers and order: class by class, folder by folder within a class
 (sorted by their whole path), names sorted within a folder; so index i is the same picture as in torchvision. A folder
@@ -7,30 +7,28 @@ without class folders is flat: label -1, no classes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError
-from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
+from fastdata.formats.class_names import doubts
 from fastdata.formats.descriptors import open_regular
-from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.names import local, portable
-from fastdata.formats.rows import Rows, checked_row
-from fastdata.formats.verify import Problem, Verified, words_of
-from fastdata.manifest import Manifest
-from fastdata.record import Record, key_from_path
+from fastdata.record import key_from_path
 
 # Files and folders that systems leave behind: no samples, no classes, not worth a word. Names that start with a dot
-# (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`) go with them.
+# (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`) go with them, but for those of images.
 SYSTEM_NAMES = frozenset(
-    ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information")
+    ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 )
+# The longest chain of links that Linux follows.
+_LINKS = 40
 
 Note = tuple[str, str]  # (path below the root, words)
 
@@ -45,13 +43,18 @@ class ImageRef(NamedTuple):
 
 @dataclass(slots=True)
 class FolderScan:
-    """What a walk found: each file that is not hidden is in exactly one of `entries`, `ignored` and `rejected`."""
+    """What a walk found: each file that is not hidden is in exactly one of `entries`, `ignored` and `rejected`.
+
+    Hidden files whose ending says image are `ignored`, by name. `unread` names once more what could not be looked at:
+    folders that cannot be listed, which are `rejected` too, and files of no known ending, which are `ignored`.
+    """
 
     classes: tuple[str, ...] = ()
     entries: list[ImageRef] = field(default_factory=list)
     ignored: list[Note] = field(default_factory=list)
     rejected: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
+    unread: list[Note] = field(default_factory=list)
 
 
 def scan(root: str, *, natural: bool = False) -> FolderScan:
@@ -81,10 +84,14 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
             found.warnings.append((name, "a class without images keeps its number"))
     if found.entries:
         for name in files:
-            _, words = _kind_of(root, name)
+            _, words = _kind_of(root, name, found)
             found.ignored.append((name, words or "beside the class folders, not in one"))
+        nested = any(ref.path.count("/") > 1 for ref in found.entries)
+        found.warnings += [(".", words) for words in doubts(found.classes, nested=nested)]
         return found
-    flat = FolderScan(rejected=found.rejected, ignored=found.ignored)  # pictures lie in the root alone
+    flat = FolderScan(
+        rejected=found.rejected, ignored=found.ignored, unread=found.unread
+    )  # pictures lie in the root alone
     _add_files(root, "", files, -1, flat)
     if flat.entries:
         flat.warnings = [(name, "no images in this folder: it was not taken for a class") for name in found.classes]
@@ -105,14 +112,19 @@ def is_hidden(name: str) -> bool:
 def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[str]]:
     """The names of sub-folders and of regular files of one folder (`folder` ends in "/" or is "")."""
     folders, files = [], []
-    with os.scandir(_place(root, folder)) as listing:
-        for entry in listing:
+    with os.scandir(place(root, folder)) as listing:
+        for entry in sorted(listing, key=lambda each: each.name):  # notes come in an order that nothing else decides
             name = portable(entry.name)
-            if is_hidden(name):
-                continue
             path = folder + name
+            if is_hidden(name):
+                if _is_hidden_image(entry, name):
+                    found.ignored.append((path, "a hidden file"))
+                continue
             try:
                 kind = 0 if entry.is_dir() else 1 if entry.is_file() else 2
+                if kind == 1 and entry.is_symlink() and suffix_format(name) and not _leads_to_image(entry.path):
+                    found.rejected.append((path, "a link to a file that is no image"))
+                    continue
                 dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
                 words = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
             except OSError as error:  # a link to itself, a file system that fails
@@ -122,9 +134,35 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
             elif kind == 1:
                 files.append(name)
             else:
-                where = found.rejected if _suffix_format(name) else found.ignored
+                where = found.rejected if suffix_format(name) else found.ignored
                 where.append((path, words))
     return folders, files
+
+
+def _is_hidden_image(entry: os.DirEntry[str], name: str) -> bool:
+    """Whether a hidden name is that of an image: worth a word, where AppleDouble's files and folders are not."""
+    dot, ending = name.rpartition(".")[1:]
+    try:
+        return (dot + ending).lower() in IMAGE_SUFFIXES and not name.startswith("._") and not entry.is_dir()
+    except OSError:
+        return True
+
+
+def _leads_to_image(link: str) -> bool:
+    """Whether a link with an image's name leads to one: by its target's name, or else its first bytes.
+
+    Only links are looked at: the name that counts is the file's own, and to open every file would take long.
+    """
+    target = link
+    with contextlib.suppress(OSError):  # no link any more
+        for _ in range(_LINKS):
+            target = os.path.join(os.path.dirname(target), os.readlink(target))
+    if suffix_format(target):
+        return True
+    try:
+        return sniff(read_file(link, SNIFF_BYTES)) not in (None, "npy")
+    except OSError:  # whoever wants to read it is told why that is not possible
+        return True
 
 
 def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[str]]]:
@@ -133,19 +171,20 @@ def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[st
     while pending:
         folder, above = pending.pop()
         try:
-            identity = _identity(_place(root, folder))
+            identity = _identity(place(root, folder))
             if identity in above:
                 found.warnings.append((folder, "a link back to a folder that holds it: not followed"))
                 continue
             folders, files = _listed(root, folder + "/", found)
         except OSError as error:
             found.rejected.append((folder, f"this folder cannot be listed: {error.strerror}"))
+            found.unread.append(found.rejected[-1])
             continue
         yield folder, files
         pending += [(f"{folder}/{name}", above | {identity}) for name in folders]
 
 
-def _place(root: str, path: str) -> str:
+def place(root: str, path: str) -> str:
     """Where something below the root lies."""
     return os.path.join(root, local(path))
 
@@ -160,7 +199,7 @@ def _add_files(root: str, folder: str, names: list[str], label: int, found: Fold
     taken: set[str] = set()
     for name in sorted(names):
         path = folder + name
-        kind, words = _kind_of(root, path)
+        kind, words = _kind_of(root, path, found)
         if kind is None:
             found.ignored.append((path, words))
             continue
@@ -171,19 +210,21 @@ def _add_files(root: str, folder: str, names: list[str], label: int, found: Fold
         found.entries.append(ImageRef(key, path, label))
 
 
-def _kind_of(root: str, path: str) -> tuple[str | None, str]:
+def _kind_of(root: str, path: str, found: FolderScan) -> tuple[str | None, str]:
     """What the ending, or else the first bytes, say of a file; None with the reason when neither says image."""
-    kind = _suffix_format(path)
+    kind = suffix_format(path)
     if kind is None:
         try:
-            kind = sniff(read_file(_place(root, path), SNIFF_BYTES))
+            kind = sniff(read_file(place(root, path), SNIFF_BYTES))
         except OSError as error:
-            return None, f"its ending does not say image, and it cannot be read: {error.strerror or error}"
+            words = f"its ending does not say image, and it cannot be read: {error.strerror or error}"
+            found.unread.append((path, words))
+            return None, words
     # An array is a picture in our files only.
     return (None, "not an image") if kind in (None, "npy") else (kind, "")
 
 
-def _suffix_format(name: str) -> str | None:
+def suffix_format(name: str) -> str | None:
     return IMAGE_SUFFIXES.get(os.path.splitext(name)[1].lower())
 
 
@@ -199,67 +240,3 @@ def read_file(path: str, limit: int = -1) -> bytes:
         raise OSError(errno.EINVAL, "not a regular file", path) from error
     with open(descriptor, "rb", buffering=0) as file:
         return file.read(limit)
-
-
-class FolderReader(Closing, Verified):
-    """A Reader over the pictures of a folder; each read opens a file."""
-
-    def __init__(self, path: str, options: ReadOptions = READ_OPTIONS) -> None:
-        found = scan(path)
-        if not found.entries:
-            raise FormatError(
-                f"{path}: neither a data set nor a folder with images; `fastdata convert` makes data sets"
-            )
-        builder = IndexBuilder()
-        for ref in found.entries:
-            builder.add_scanned(ref.key, ref.path, ref.label, [], [], [])
-        self.path, self.classes, self.options = path, found.classes, options
-        self._columns = builder.columns()
-        self._rows = Rows(self._columns)
-        self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
-        self.manifest = Manifest("folder", len(found.entries), (), found.classes)
-
-    def __len__(self) -> int:
-        return self.manifest.count
-
-    def __getitem__(self, index: int) -> Record:
-        row = checked_row(index, len(self))
-        name, blob = self.image(row)
-        fields = {name: blob} | ({"cls": b"%d" % self.labels[row]} if self.labels[row] >= 0 else {})
-        return Record(self.keys[row], fields, self.paths[row])
-
-    def find(self, key: str) -> int:
-        return self._rows.find(key)
-
-    def image(self, index: int) -> tuple[str, bytes]:
-        path = self.paths[checked_row(index, len(self))]
-        blob = read_file(_place(self.path, path))
-        return sniff(blob) or _suffix_format(path) or "jpg", blob
-
-    def size(self, index: int) -> int:
-        label = self.labels[checked_row(index, len(self))]
-        return self.image_size(index) + (len(str(label)) if label >= 0 else 0)
-
-    def image_size(self, index: int) -> int:
-        return os.stat(_place(self.path, self.paths[checked_row(index, len(self))])).st_size
-
-    def problems(self) -> Iterator[Problem]:
-        """Is every file still there and readable? (There are no checksums to compare with.)"""
-        for row in range(len(self)):
-            try:
-                self.image(row)
-            except Exception as error:
-                yield Problem(row, self.keys[row], words_of(error, f"{self.path}: record {self.keys[row]!r}"))
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return reopened, (partial(FolderReader, options=self.options), self.path, self.identity())
-
-    def identity(self) -> str:
-        """Tells this folder from the same one with other files; their content is not looked at."""
-        return index_hash(self._columns)
-
-    def __repr__(self) -> str:
-        return f"<folder {self.path!r}: {len(self)} images>"
