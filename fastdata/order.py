@@ -22,12 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import OptionError
-from fastdata.seeding import keys
+from fastdata.seeding import key, keys
 
 # How ranks get equally much: with the epoch's first samples once more, or without what is left over.
 Even = Literal["pad", "cut"]
 # The streams of keys (`fastdata.seeding`) that orders are made of; 0 is left to what happens to a sample.
 RUNS, WINDOWS, SHIFTED = 1, 2, 3
+# The stream of keys that chooses replacements for samples that failed.
+_REPLACEMENTS = 5
+# Replacements are occurrences from here on, by the position that they fill: beyond all that an epoch can have of its
+# own, so that the record which stands in is not augmented as it is in its own place.
+_STANDING_IN = 1 << 62
 # A window mixes at least this many runs, so that a batch is not made of a few neighbours (who share their class).
 _RUNS_IN_WINDOW = 128
 # 64 records of 30 kB are 2 MB: what a disk or network file system reads in about the time that it takes to seek.
@@ -42,6 +47,11 @@ def permutation(seed: int, epoch: int, start: int, stop: int, stream: int = RUNS
     """The numbers start .. stop - 1 in a random order that is a function of the arguments alone."""
     drawn = keys(seed, epoch, np.arange(start, stop, dtype=np.int64), stream=stream)
     return start + np.argsort(drawn, kind="stable").astype(np.int64, copy=False)
+
+
+def stand_in(seed: int, epoch: int, position: int, attempt: int, count: int) -> tuple[int, int]:
+    """Which of `count` records replaces a sample that failed at this position, and its occurrence there."""
+    return key(seed, _REPLACEMENTS, epoch, position, attempt) % count, _STANDING_IN + position
 
 
 def numbered(records: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,21 +9,21 @@ epoch (`fastdata.datasets.epochs`).
 from __future__ import annotations
 
 import copy
-import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from multiprocessing import context
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import IterableDataset
 
 from fastdata.datasets.epochs import EpochLedger, Place
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.samples import Samples
+from fastdata.datasets.skipped import Skipped
 from fastdata.datasets.source import Source, open_source
 from fastdata.datasets.state import as_state, fingerprint, from_state
 from fastdata.errors import OptionError
@@ -64,6 +64,9 @@ class ImageStream(IterableDataset[Any]):
             last batches too, or lack theirs, and `len` is each rank's own.
         even: "pad", or "cut": make ranks even by leaving out what is left over.
         form: what the transform is called with, as in `ImageDataset`.
+        on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
+            epoch, position), so that batches keep their sizes, and listed in `skipped`. A machine that runs out of
+            something, wrong options, and 32 records in a row that fail are errors all the same.
         verify: compare the checksum (CRC-32) of every image that is read with the one in the index.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
             A data set may lower this limit, never raise it.
@@ -79,6 +82,7 @@ class ImageStream(IterableDataset[Any]):
 
     Raises:
         FormatError: there is no data set. Also, while iterating: a record is damaged.
+        LoadError: while iterating: what a transform raised, or too many records in a row that failed.
         DecodeError: while iterating: a picture cannot be decoded; it names data set and key.
         OptionError: values that cannot be, or that would leave ranks without samples. Also, while iterating: pictures
             of different sizes in one batch.
@@ -96,6 +100,7 @@ class ImageStream(IterableDataset[Any]):
         drop_last: bool = False,
         pad: bool = True,
         even: Even = "pad",
+        on_error: Literal["raise", "skip"] = "raise",
         form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
@@ -112,6 +117,9 @@ class ImageStream(IterableDataset[Any]):
         self.transform, self.shuffle, self.buffer_size, self.seed = transform, shuffle, buffer_size, word(seed)
         check_even(pad=pad, even=even, drop_last=drop_last)
         self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
+        if on_error not in ("raise", "skip"):
+            raise OptionError(f'on_error must be "raise" or "skip", not {on_error!r}')
+        self.on_error, self._skipped = on_error, Skipped() if on_error == "skip" else None
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
         self.form, self._pipeline = form, Pipeline(transform, form)
@@ -126,6 +134,11 @@ class ImageStream(IterableDataset[Any]):
     @property
     def warnings(self) -> Remarks:
         return self._pictures.remarks
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """(key, reason) of every sample that was replaced, also by workers, which read ahead; of the first 16,384."""
+        return [(self.reader.keys[record], reason) for record, reason in self._skipped or ()]
 
     @property
     def classes(self) -> list[str]:
@@ -219,12 +232,12 @@ class ImageStream(IterableDataset[Any]):
         place = self._ledger.claim()
         order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
         spans = split.spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
-        samples = Samples(self._pictures, self._pipeline, order, self.form, _AHEAD_BYTES)
+        samples = Samples(self._pictures, self._pipeline, order, self.form, _AHEAD_BYTES, self._skipped)
         lot = self._lot(world.workers)
         if self.batch_size:
-            items, total = self._batches(samples, spans, max(1, lot // self.batch_size)), len(spans)
+            items, total = samples.batches(spans, max(1, lot // self.batch_size)), len(spans)
         else:
-            items, total = self._samples(samples, spans, lot), sum(stop - start for start, stop in spans)
+            items, total = samples.singles(spans, lot), sum(stop - start for start, stop in spans)
         self._latest = Progress(place, total)
         return StreamIterator(items, self._latest, self._ledger.begun)
 
@@ -249,27 +262,6 @@ class ImageStream(IterableDataset[Any]):
         some = np.linspace(0, len(self.reader) - 1, 16).astype(np.int64).tolist()  # enough to know what is usual
         usual = max(1, sum(self.reader.image_size(index) for index in some) // len(some))
         return max(1, min(self.buffer_size // workers, _AHEAD_BYTES // usual))
-
-    def _samples(self, samples: Samples, spans: list[tuple[int, int]], lot: int) -> Iterator[Any]:
-        for start, stop in spans:
-            for low in range(start, stop, lot):
-                yield from samples.at([(low, min(low + lot, stop))])
-
-    def _batches(self, samples: Samples, spans: list[tuple[int, int]], lot: int) -> Iterator[Any]:
-        for first in range(0, len(spans), lot):
-            some = spans[first : first + lot]
-            made = samples.at(some)
-            for start, stop in some:
-                yield self._collate(list(itertools.islice(made, stop - start)))
-
-    def _collate(self, samples: list[tuple[Any, Any]]) -> Any:
-        shapes = sorted({tuple(picture.shape) for picture, _ in samples if hasattr(picture, "shape")})
-        if len(shapes) > 1:
-            raise OptionError(
-                f"{self.reader.path}: pictures of different shapes in one batch: {', '.join(map(str, shapes[:4]))}; "
-                "give a transform that makes them equal, or convert with --resize N --resize-mode crop"
-            )
-        return default_collate(samples)
 
     def __getstate__(self) -> dict[str, Any]:
         own = self.__dict__ | {"_latest": None}

@@ -14,14 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.loader.settings import Settings
-from fastdata.order import Split, numbered, permutation
-from fastdata.seeding import key
-
-# The stream of keys (`fastdata.seeding`) that chooses replacements for samples that failed.
-_REPLACEMENTS = 5
-# Replacements are occurrences from here on, by the position that they fill: beyond all that an epoch can have of its
-# own, so that the record which stands in is not augmented as it is in its own place.
-_STANDING_IN = 1 << 62
+from fastdata.order import Split, numbered, permutation, stand_in
 
 
 class Wanted(NamedTuple):
@@ -41,9 +34,8 @@ class Wanted(NamedTuple):
 
     def replacement(self, seed: int, epoch: int, row: int, attempt: int) -> tuple[int, int]:
         """The record, and its occurrence, in the place of one that failed: by seed, epoch, position and attempt."""
-        position = self.positions[row]
-        chosen = key(seed, _REPLACEMENTS, epoch, position, attempt) % len(self.pool)
-        return int(self.pool[chosen]), _STANDING_IN + position
+        chosen, occurrence = stand_in(seed, epoch, self.positions[row], attempt, len(self.pool))
+        return int(self.pool[chosen]), occurrence
 
 
 class Schedule(Protocol):
