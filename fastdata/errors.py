@@ -136,10 +136,22 @@ def resource_words(error: BaseException) -> str:
 
 def as_resource_error(error: BaseException, where: str) -> ResourceError | None:
     """An error of the machine as one of ours, `where` it came in front; None where it is none."""
-    if isinstance(error, ResourceError):
-        return error
     kind = resource_error(error)
-    return None if kind is None else kind(f"{where}: {resource_words(error)}")
+    if kind is None:
+        return None
+    words = resource_words(error)
+    if isinstance(error, ResourceError) and where in words:
+        return error
+    made = kind(f"{where}: {words.replace(f': {where!r};', ';', 1)}")
+    made.errno = getattr(_of_the_machine(error), "errno", None)
+    return made
+
+
+def raise_resource_error(error: BaseException, where: str) -> None:
+    """Raise an error of the machine as one of ours; pass over any other."""
+    failed = as_resource_error(error, where)
+    if failed is not None:
+        raise failed from (None if failed is error else error)
 
 
 def _of_the_machine(error: BaseException | None) -> BaseException | None:

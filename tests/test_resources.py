@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,51 @@ def test_errors_of_the_machine_are_told_apart(error: Exception, kind: type[Excep
         assert "says nothing of the data" in resource_words(error)
 
 
+def test_an_error_of_the_machine_keeps_its_number_and_is_told_once() -> None:
+    made = as_resource_error(OSError(errno.EMFILE, "Too many open files", "a.tar"), "a.tar")
+    assert made is not None
+    assert made.errno == errno.EMFILE
+    assert str(made).startswith("a.tar: Too many open files; ")
+    again = as_resource_error(made, "a.tar: record 'k'")
+    assert again is not None
+    assert str(again).startswith("a.tar: record 'k': a.tar: Too many open files; ")
+    assert as_resource_error(again, "a.tar: record 'k'") is again
+
+
+@pytest.mark.parametrize("name", ["d.lmdb", "d.h5", "d.tar", "sh", "sh/*.tar", "images"])
+def test_opening_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name == "images":
+        (tmp_path / name / "c").mkdir(parents=True)
+        (tmp_path / name / "c" / "x.png").write_bytes(b"x")
+    else:
+        path = tmp_path / name.partition("/")[0]
+        with fastdata.create(path, format=None if path.suffix else "tar") as writer:
+            writer.write(fastdata.Record("k", {"png": b"x"}))
+    monkeypatch.setattr(os, "scandir", raising(no_files))
+    monkeypatch.setattr("fastdata.formats.descriptors._WAIT_S", 0)
+    monkeypatch.setattr(os, "open", raising(no_files))
+    with pytest.raises(fastdata.ResourceError, match="Too many open files"):
+        fastdata.open(tmp_path / name)
+
+
+def test_a_class_whose_folder_cannot_be_listed_now_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.png").write_bytes(b"x")
+    list_folder = os.scandir
+
+    def listed(path: str) -> Any:
+        if str(path).rstrip("/").endswith("b"):
+            raise no_files()
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    with pytest.raises(fastdata.ResourceError, match="Too many open files"):
+        fastdata.open(tmp_path)
+
+
 def test_a_circle_of_causes_ends() -> None:
     error = ValueError("oh")
     error.__cause__ = error
@@ -111,7 +157,8 @@ def raising(make: Callable[[], Exception]) -> Callable[..., Any]:
 
 def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read of a data file fail from now on, also in workers that are forked."""
-    monkeypatch.setattr("fastdata.formats.files._preadv", raising(no_files))
+    for name in ("_pread", "_preadv"):
+        monkeypatch.setattr(f"fastdata.formats.files.{name}", raising(no_files))
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
@@ -158,7 +205,7 @@ def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_data_sets_name_it_as_no_damage(path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
     data = make(path)
     breaks(monkeypatch)
-    with pytest.raises(fastdata.ResourceError, match=r"record 'r/0': Too many open files"):
+    with pytest.raises(fastdata.ResourceError, match=r"record 'r/0': .*Too many open files"):
         next(iter(data))
 
 

@@ -96,15 +96,13 @@ def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[Problem]:
 
 
 def _submit(pool: ThreadPoolExecutor, check: Callable[[range], list[Problem]], rows: range) -> Future[list[Problem]]:
-    from fastdata.errors import as_resource_error
+    from fastdata.errors import raise_resource_error
 
     try:
         return pool.submit(check, rows)
     except RuntimeError as error:  # no thread can be started
-        failed = as_resource_error(error, "verify")
-        if failed is None:
-            raise
-        raise failed from error
+        raise_resource_error(error, "verify")
+        raise
 
 
 def _take(waiting: deque[tuple[int, Future[list[Problem]]]], bar: Any) -> list[Problem]:
@@ -219,6 +217,7 @@ class _Listing:
         if self.found:
             own = f", {self.own:,} of them of the data set itself" if self.own else ""
             damaged = f"{len(self.damaged):,} damaged of {count:,} records"
-            say(f"{damaged}, {len(self.found):,} problems{own}{warned} ({seconds:.1f} s)")
+            many = "" if len(self.found) == 1 else "s"
+            say(f"{damaged}, {len(self.found):,} problem{many}{own}{warned} ({seconds:.1f} s)")
         else:
             say(f"{count:,} records, all whole{warned} ({seconds:.1f} s)")

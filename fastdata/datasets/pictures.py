@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
 from fastdata.datasets.remarks import Remarks
-from fastdata.errors import DecodeError, FastdataError, as_resource_error
+from fastdata.errors import DecodeError, FastdataError, raise_resource_error
 from fastdata.formats.base import Reader, allowed_pixels, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import image_of
@@ -71,7 +71,7 @@ class Pictures:
             name = record_name(self.reader, index)
             raise type(error)(f"{name}: {error}; `fastdata verify` names all that are damaged") from error
         except Exception as error:
-            self._check_machine(index, error)
+            raise_resource_error(error, record_name(self.reader, index))
             raise
         if notes and (remark := (self.reader.keys[index], "; ".join(notes))) not in self.remarks:
             self.remarks.add(*remark)
@@ -87,14 +87,8 @@ class Pictures:
         try:
             return image_of(self.reader, index, self._scratch, verify=self._verify)
         except Exception as error:
-            self._check_machine(index, error)
+            raise_resource_error(error, record_name(self.reader, index))
             raise
-
-    def _check_machine(self, index: int, error: Exception) -> None:
-        """An error that tells of the machine instead of the picture is raised as one of ours."""
-        failed = as_resource_error(error, record_name(self.reader, index))
-        if failed is not None:
-            raise failed from error
 
     def _settle(self) -> None:
         """What a DataLoader worker needs once.

@@ -5,6 +5,7 @@ The table holds names only: a format's modules, and the libraries they need, are
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from fastdata.codec.info import MAX_PIXELS
-from fastdata.errors import FormatError, OptionError
+from fastdata.errors import FormatError, OptionError, raise_resource_error
 from fastdata.formats.addresses import check_local
 from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.files import CheckedFile
@@ -97,6 +98,14 @@ def open(
     """
     options = ReadOptions(image_field, label_field, max_pixels, verify)
     items = [path] if isinstance(path, (str, os.PathLike)) else path
+    try:
+        return _opened(items, options)
+    except Exception as error:
+        raise_resource_error(error, os.fspath(items[0]) if items else "no data set")
+        raise
+
+
+def _opened(items: Sequence[str | os.PathLike[str]], options: ReadOptions) -> Reader:
     names = [name for item in items for name in _expanded(os.fspath(item))]
     kinds = [_what_folder(name) if os.path.isdir(name) else _what_file(name) for name in names]
     if len(names) == 1:
@@ -172,9 +181,23 @@ def _expanded(pattern: str) -> list[str]:
     for name in names:
         matches = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.lexists(name) else [name]
         if not matches:
+            _refuse_unlisted(name)
             raise FileNotFoundError(f"no file matches {name!r}")
         found += map(_existing, matches)
     return found
+
+
+def _refuse_unlisted(pattern: str) -> None:
+    """Raise for a folder that cannot be listed, which `glob` takes for an empty one."""
+    folder = os.path.dirname(pattern) or "."
+    while glob.has_magic(folder):
+        folder = os.path.dirname(folder) or "."
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()
+    except OSError as error:
+        raise_resource_error(error, folder)
+        raise
 
 
 def _existing(path: str) -> str:

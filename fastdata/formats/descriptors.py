@@ -17,7 +17,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from fastdata.errors import FormatError
+from fastdata.errors import FormatError, raise_resource_error
 
 # O_NONBLOCK: should a pipe take the file's place just now, opening it does not wait. O_NOCTTY: a terminal does not
 # become ours.
@@ -73,9 +73,11 @@ def _open(path: str) -> int:
             return os.open(path, _FLAGS)
         except OSError as error:
             if error.errno not in _RUN_OUT:
+                raise_resource_error(error, path)
                 raise
             if not handles.let_one_go():
                 if waits == _WAITS:
+                    raise_resource_error(error, path)
                     raise
                 waits += 1
                 time.sleep(_WAIT_S)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from fastdata.errors import FormatError
+from fastdata.errors import FormatError, raise_resource_error
 from fastdata.formats.base import Closing
 from fastdata.formats.descriptors import Handle, Handles, check_regular, handles, open_regular
 
@@ -209,6 +209,7 @@ def _fetch(descriptor: int, size: int, offset: int, path: str) -> bytes | None:
     try:
         data: bytes = _pread(descriptor, size, offset)
     except OSError as error:
+        raise_resource_error(error, path)
         raise OSError(error.errno, error.strerror, path) from error
     if len(data) == size:
         return data
@@ -226,6 +227,7 @@ def _fill(descriptor: int, room: memoryview, offset: int, path: str) -> bool:
                 return False
             done += count
     except OSError as error:
+        raise_resource_error(error, path)
         raise OSError(error.errno, error.strerror, path) from error
     return True
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
-from fastdata.errors import FormatError
+from fastdata.errors import FormatError, raise_resource_error
 from fastdata.formats.class_names import doubts
 from fastdata.formats.descriptors import open_regular
 from fastdata.formats.names import local, portable
@@ -127,7 +127,8 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
                     continue
                 dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
                 words = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
-            except OSError as error:  # a link to itself, a file system that fails
+            except OSError as error:  # a link to itself
+                raise_resource_error(error, entry.path)
                 kind, words = 2, error.strerror or str(error)
             if kind == 0:
                 folders.append(name)
@@ -177,6 +178,7 @@ def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[st
                 continue
             folders, files = _listed(root, folder + "/", found)
         except OSError as error:
+            raise_resource_error(error, place(root, folder))  # else its images would be missing without a word
             found.rejected.append((folder, f"this folder cannot be listed: {error.strerror}"))
             found.unread.append(found.rejected[-1])
             continue
@@ -217,6 +219,7 @@ def _kind_of(root: str, path: str, found: FolderScan) -> tuple[str | None, str]:
         try:
             kind = sniff(read_file(place(root, path), SNIFF_BYTES))
         except OSError as error:
+            raise_resource_error(error, place(root, path))
             words = f"its ending does not say image, and it cannot be read: {error.strerror or error}"
             found.unread.append((path, words))
             return None, words

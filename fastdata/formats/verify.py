@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import FastdataError, RecordError, as_resource_error
+from fastdata.errors import FastdataError, RecordError, raise_resource_error
 from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import Columns, key_hash
 from fastdata.manifest import Fingerprint, Manifest
@@ -79,9 +79,7 @@ def words_of(error: Exception, where: str) -> str:
     Raises:
         ResourceError: it tells of the machine instead.
     """
-    failed = as_resource_error(error, where)
-    if failed is not None:
-        raise failed from error
+    raise_resource_error(error, where)
     known = isinstance(error, (FastdataError, OSError)) and str(error)
     return str(error) if known else f"{type(error).__name__}: {error}"
 

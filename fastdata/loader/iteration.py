@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastdata.datasets.remarks import Remarks
-from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, as_resource_error
+from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, raise_resource_error
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
 from fastdata.loader.collate import picture_tensor, pinned, stacked
@@ -300,10 +300,8 @@ class Iteration:
         try:
             return self._reader[index].fields.get(name)
         except Exception as error:
-            failed = as_resource_error(error, record_name(self._reader, index))
-            if failed is None:
-                raise
-            raise failed from error
+            raise_resource_error(error, record_name(self._reader, index))
+            raise
 
 
 def _forgotten(done_with: Callable[[Crew, bool], None], crew: Crew) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import FastdataError, LoadError, OptionError, as_resource_error
+from fastdata.errors import FastdataError, LoadError, OptionError, raise_resource_error
 
 Kind = Literal["albumentations", "torchvision", "plain"]
 Form = Literal["array", "tensor", "pil"] | None
@@ -130,9 +130,7 @@ class UserCall:
     ) -> None:
         if not isinstance(error, Exception) or isinstance(error, FastdataError):
             return
-        failed = as_resource_error(error, self._what)
-        if failed is not None:
-            raise failed from error
+        raise_resource_error(error, self._what)
         words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise LoadError(f"{self._what}: {words}{self._hint() if self._hint else ''}") from error
 
