@@ -150,6 +150,10 @@ REFUSED = {
     ),
     "a list of labels": (pairs("json", ['[{"category_id": 1}]'] * COUNT), r"6 records .*'json:0\.category_id'"),
     "a description": (pairs("xml", ["<annotation><name>cat</name></annotation>"] * COUNT), "6 records .*'xml'.*`cls`"),
+    "json of more than is looked into": (
+        pairs("json", [b'{"label": 1, "x": "' + b" " * (5 << 20) + b'"}']),
+        "1 record .*'json'.*`cls`",
+    ),
     "an array of one number": (pairs("npy", [images.npy(np.array(n)) for n in LABELS]), "6 records .*'npy'"),
     "labels of some": (pairs("cls", [1, 1]) | {"9.jpg": JPEG, "9.json": b'{"label": 1}'}, "1 record .*'json:label'"),
 }

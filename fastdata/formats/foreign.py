@@ -113,9 +113,17 @@ class ForeignIndex:
         )
 
     def _refuse_label_files(self, folders: Sequence[str]) -> None:
-        for name in (name for folder in folders for name in sorted(os.listdir(folder))):
+        for name in (name for folder in folders for name in _listed(folder)):
             if _LABEL_FILES.fullmatch(name):
                 raise FormatError(
                     f"{self._where}: no record has a label, and {name!r} beside the data, which is not read, may hold "
                     "them: write them as `cls` into the data; label_field='' reads the data without labels"
                 )
+
+
+def _listed(folder: str) -> list[str]:
+    """The names in a folder; none where it may be read, but not listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

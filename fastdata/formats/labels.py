@@ -36,7 +36,7 @@ _DESCRIBED = frozenset(("xml", "yaml", "yml", "toml", "csv", "tsv", "jsonl"))
 # Integers that webdataset's names say are no class numbers.
 _COUNTS = frozenset(("index", "inx", "idx", "count", "width", "height"))
 # A class number takes less, and so does the head of an array; longer JSON than this is not looked into.
-_MOST_NUMBER, _MOST_ARRAY, _MOST_JSON = 32, 256, 1 << 24
+_MOST_NUMBER, _MOST_ARRAY, _MOST_JSON = 32, 256, 1 << 22
 _SCALAR = re.compile(rb"'descr': *'[<>|=][iu]\d'.*'shape': *\((?:1,)?\)")
 # How far into JSON, how many items of a list, and how many names for labels are looked at: one is enough to tell of.
 _MOST_DEPTH, _MOST_ITEMS, _MOST_SUSPECTS = 4, 4, 16
@@ -108,7 +108,7 @@ class Labels:
             self._without.add(key)
             return -1
         try:
-            label = self._number(self._read(blob) if blob.size <= _MOST_JSON else b"")
+            label = self._number(blob)
         except ValueError as error:
             self._wrong.add(f"record {key!r}: {error}")
             return -1
@@ -133,7 +133,7 @@ class Labels:
             )
         suspects = {**self._suspects, **{n: t for n, t in self._numbers.items() if n not in self._texts}}
         for name, tally in suspects.items():
-            readable = ":" in name or name.rpartition(".")[2] not in _SERIALISED | _DESCRIBED | {"npy"}
+            readable = ":" in name or name.rpartition(".")[2] not in _SERIALISED | _DESCRIBED | _JSON | {"npy"}
             cure = f"label_field={name!r} reads it" if readable else "write the class numbers as `cls`, in ASCII"
             raise FormatError(
                 f"{self._where}: {tally.of('record')} without the field 'cls', with what may be the label in "
@@ -141,15 +141,18 @@ class Labels:
             )
         return self._found > 0
 
-    def _number(self, blob: bytes) -> int:
+    def _number(self, blob: Blob) -> int:
         """The class number that the named field holds; ValueError says what it holds instead."""
+        if blob.size > _MOST_JSON:
+            raise ValueError(f"field {self._field!r} has {blob.size} bytes; at most {_MOST_JSON} are looked into")
+        data = self._read(blob)
         if not self._path:
-            number = class_number(blob)
+            number = class_number(data)
             if number is None:
-                raise ValueError(f"field {self._field!r} is {blob[:40]!r}")
+                raise ValueError(f"field {self._field!r} is {data[:40]!r}")
             return number
         try:
-            value = json.loads(blob)
+            value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"field {self._field!r} is no JSON") from error
         for name in self._path:
@@ -169,10 +172,10 @@ class Labels:
                 continue
             if any(_says_label(part) for part in name.split(".")) or kind in _SERIALISED:
                 yield name
-            elif kind in _DESCRIBED:
-                if blob.size <= _MOST_JSON and _SAYS_LABEL.search(self._read(blob)):
+            elif kind in _DESCRIBED or (kind in _JSON and blob.size > _MOST_JSON):
+                if _SAYS_LABEL.search(self._read(blob._replace(size=min(blob.size, _MOST_JSON)))):
                     yield name
-            elif kind in _JSON and blob.size <= _MOST_JSON:
+            elif kind in _JSON:
                 yield from (f"{name}:{path}" for path in _labels_within(self._read(blob)))
             elif kind == "npy":
                 if blob.size <= _MOST_ARRAY and _SCALAR.search(self._read(blob)):

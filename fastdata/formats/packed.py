@@ -87,8 +87,7 @@ class PackedReader(Closing, Placed, Verified):
         self._index_hash = functools.cache(lambda: index_hash(columns))
         keys = self.keys
         self._index_problems = functools.cache(lambda: [*check_index(columns, packed.manifest, keys, packed.path)])
-        # Labels that do not come from `cls`: what a record gives as `cls` is its label all the same.
-        self._own_label = packed.options.label_field not in (None, NO_LABELS, "cls")
+        self._own_label = packed.options.label_field not in (None, NO_LABELS, "cls")  # which `cls` is then
         if packed.manifest.fingerprint and packed.options.label_field not in (None, "cls"):
             self.labels = self._named_labels()  # a scan of others' data has read them
 
@@ -180,8 +179,8 @@ class PackedReader(Closing, Placed, Verified):
     def _named_labels(self) -> NDArray[np.int64]:
         # A blob's number stands for its place.
         rows = ({self._name(n): Blob(0, n, self._size[n]) for n in self._span(row)} for row in range(len(self)))
-        name = self._packed.options.label_field
-        return named_labels(self.path, name, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
+        named = self._packed.options.label_field
+        return named_labels(self.path, named, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
 
     @property
     def source(self) -> Source:
