@@ -16,6 +16,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import cv2
 import pictures
@@ -125,9 +126,8 @@ class DataSets:
         """What `fastdata convert` makes of the pixels, once."""
         path = os.path.join(self.root, f"once-{encoding}.lmdb")
         if not os.path.exists(path):
-            fastdata.convert(
-                self.path("pixels"), path, encode=encoding, quality=_QUALITY, workers=self._workers, quiet=True
-            )
+            options: dict[str, Any] = {} if encoding == "raw" else {"quality": _QUALITY}
+            fastdata.convert(self.path("pixels"), path, encode=encoding, workers=self._workers, quiet=True, **options)
         return path
 
     def _repeat(self, once: str, target: str, format: str) -> None:
