@@ -24,12 +24,12 @@ from fastdata.converters.options import (
     parse_color,
     parse_size,
 )
+from fastdata.converters.places import check_apart, source_of, target_of
 from fastdata.converters.pool import CHUNK, Pool
-from fastdata.converters.report import ConvertReport, Note, check_place, write_report
+from fastdata.converters.report import ConvertReport, Note, write_report
 from fastdata.converters.staging import check_target
 from fastdata.cpus import available_cpus
-from fastdata.errors import ConvertError, OptionError
-from fastdata.formats.addresses import check_local, check_local_target
+from fastdata.errors import ConvertError
 from fastdata.progress import progress
 
 # What the workers call on each file.
@@ -116,7 +116,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     )  # fmt: skip
     options = ConvertOptions(
         recode, format, class_order, shuffle, workers=workers, overwrite=overwrite,
-        report=None if report is None else _target(report), quiet=quiet,
+        report=None if report is None else target_of("report", report), quiet=quiet,
         **_given(seed=seed, shard_size=None if shard_size is None else parse_size(shard_size)),
     )  # fmt: skip
     given = _given(
@@ -124,18 +124,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         optimize=optimize or None, seed=seed, shard_size=shard_size,
     )  # fmt: skip
     check_effects(options, given)
-    check_local(source := os.fsdecode(src))
-    return _Conversion(os.path.abspath(source), _target(dst), options, given).run()
-
-
-def _target(path: str | os.PathLike[str]) -> str:
-    """A place to write to, as an absolute path.
-
-    Raises:
-        OptionError: it is no path of this machine.
-    """
-    check_local_target(name := os.fsdecode(path))
-    return os.path.abspath(name)
+    return _Conversion(source_of(src), target_of("DST", dst), options, given).run()
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -151,7 +140,7 @@ class _Conversion:
 
         self._src, self._dst, self._options = src, dst, options
         kind = format_of(dst, options.format)
-        _check_apart(src, dst, options.report)
+        check_apart(src, dst, options.report)
         self._report = ConvertReport(
             format=kind, workers=options.workers or available_cpus(), options=options.manifest(kind)
         )
@@ -291,29 +280,3 @@ class _Conversion:
 
 def _notes(found: Iterable[tuple[str, str]]) -> list[Note]:
     return [Note(path, reason) for path, reason in found]
-
-
-def _check_apart(src: str, dst: str, report: str | None) -> None:
-    """Refuse places that would change the source, or the data set after it was written.
-
-    Raises:
-        OptionError: names the two places.
-    """
-    source, target = os.path.realpath(src), os.path.realpath(dst)
-    if source == target:
-        raise OptionError(f"SRC and DST are the same place, {src!r}; name another DST")
-    if _inside(target, source):
-        raise OptionError(f"DST {dst!r} lies inside SRC {src!r}, which is never changed; name a place outside")
-    if _inside(source, target):
-        raise OptionError(f"SRC {src!r} lies inside DST {dst!r}, which would replace it; name another DST")
-    if report is None:
-        return
-    place = os.path.realpath(report)
-    for name, folder in (("SRC", source), ("DST", target)):
-        if place == folder or _inside(place, folder):
-            raise OptionError(f"report {report!r} lies inside {name}; name a place outside")
-    check_place(report)
-
-
-def _inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)

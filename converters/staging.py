@@ -162,10 +162,9 @@ def check_target(target: str, *, overwrite: bool) -> None:
     if not os.path.lexists(target):
         return
     if not _is_replaceable(target):
-        raise OutputExistsError(
-            f"{target!r} is a folder that holds other files than a data set; it is untouched. "
-            "Name another place, or remove it yourself"
-        )
+        folder = os.path.isdir(target)
+        what = "a folder that holds other files than a data set" if folder else "no file (a pipe, socket or device)"
+        raise OutputExistsError(f"{target!r} is {what}; it is untouched. Name another place, or remove it yourself")
     if not overwrite:
         raise OutputExistsError(
             f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
@@ -240,7 +239,7 @@ def _rename_flagged(first: str, second: str, flag: int) -> bool:
 
 def _is_replaceable(path: str) -> bool:
     if os.path.islink(path) or not os.path.isdir(path):
-        return True
+        return os.path.islink(path) or os.path.isfile(path)
     return all(name in _DATA_SET_NAMES or name.endswith(".tar") for name in os.listdir(path))
 
 

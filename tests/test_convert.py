@@ -196,6 +196,12 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
     yield {"report": src / "r.json"}, OptionError, "inside SRC"
     yield {"report": tmp_path / "out.lmdb" / "r.json"}, OptionError, "inside DST"
     yield {"report": tmp_path}, OptionError, "is a folder"
+    for name in ("src", "dst", "report"):
+        yield {name: "a\0.lmdb"}, OptionError, "is no path: it holds a NUL byte"
+        yield {name: ""}, OptionError, "is no path: it is empty"
+        yield {name: "\ud800.lmdb"}, OptionError, "is no path: surrogates"
+        yield {name: 3}, OptionError, "must be a path, not 3"
+    yield {"format": ["tar"]}, OptionError, "use one of"
     yield {"src": "s3://bucket/photos"}, OptionError, "not read yet"
     yield {"dst": "s3://bucket/set", "format": "tar"}, OptionError, "not written to yet"
     yield {"dst": Path("gs://bucket/set.lmdb")}, OptionError, "not written to yet"

@@ -116,6 +116,15 @@ def test_a_folder_of_other_files_is_never_replaced(target: Path, beside: str | N
     assert os.listdir(target.parent) == [target.name]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_pipe_is_never_replaced(target: Path, overwrite: bool) -> None:
+    os.mkfifo(target)
+    with pytest.raises(OutputExistsError, match=r"is no file \(a pipe, socket or device\); it is untouched"):
+        Staging(str(target), overwrite=overwrite)
+    assert target.is_fifo()
+
+
 def test_an_empty_folder_may_be_replaced(target: Path) -> None:
     target.mkdir()
     with Staging(str(target), overwrite=True) as place:

@@ -19,7 +19,7 @@ from fastdata.converters.staging import Staging
 from fastdata.converters.writers.base import Sink, SinkOptions
 from fastdata.errors import ConvertError, OptionError, RecordError
 from fastdata.formats import FORMATS, format_of, load
-from fastdata.formats.addresses import check_local_target
+from fastdata.formats.addresses import check_local_target, path_of
 from fastdata.formats.index import IndexBuilder
 from fastdata.manifest import Manifest
 from fastdata.record import Record, check_record
@@ -62,7 +62,7 @@ def create(
         OutputExistsError: something is there, and not `overwrite`.
         ConvertError: the place cannot be written.
     """
-    check_local_target(name := os.fsdecode(path))
+    check_local_target(name := path_of("path", path))
     kind = format_of(name, format)
     if shard_size < 1:
         raise OptionError(f"shard_size must be at least 1 byte, not {shard_size}")

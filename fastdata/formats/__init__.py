@@ -131,7 +131,7 @@ def format_of(path: str, chosen: str | None = None) -> str:
         OptionError: unknown, contradictory, or not to be told from the ending.
     """
     writable = {name: entry for name, entry in FORMATS.items() if entry.writer}
-    if chosen is not None and chosen not in writable:
+    if chosen is not None and chosen not in list(writable):  # a list, since callers may be untyped
         raise OptionError(f"format {chosen!r}: use one of {', '.join(writable)}")
     suffix = os.path.splitext(path.rstrip("/"))[1].lower()
     named = next((name for name, entry in writable.items() if suffix in entry.suffixes), None)

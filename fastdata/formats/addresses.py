@@ -13,6 +13,28 @@ _FILE = re.compile(r"file:/")
 _JOINED = "::"
 
 
+def path_of(name: str, value: object) -> str:
+    """The text of an argument that names a file or folder.
+
+    Args:
+        name: of the argument.
+        value: what came.
+
+    Raises:
+        OptionError: it is no path, or none that a system could have.
+    """
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise OptionError(f"{name} must be a path, not {value!r:.80}")
+    text = os.fsdecode(value)
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise OptionError(f"{name} {text!r} is no path: {error.reason}") from error
+    if not raw or b"\0" in raw:
+        raise OptionError(f"{name} {text!r} is no path: it {'holds a NUL byte' if raw else 'is empty'}")
+    return text
+
+
 def check_local_target(path: str) -> None:
     """Refuse an address of another place as a place to write to: `s3://...` would be a local folder `s3:`.
 
