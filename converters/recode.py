@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.info import LONGEST_SIDES
+from fastdata.codec.info import LONGEST_SIDES, most_bytes
 from fastdata.converters.gate import Tokens, passing
 from fastdata.converters.geometry import ResizePlan, plan_resize, reduced_region, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
@@ -34,10 +34,6 @@ RGB = NDArray[np.uint8]
 # What `keep` writes in its own format where the picture must change; everything else becomes png, which loses nothing.
 _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
-# No picture within max_pixels needs more than this for a pixel (four channels of 16 bits), and headers need little: a
-# longer file is refused before it is read.
-_MOST_BYTES_PER_PIXEL = 8
-_HEADER_BYTES = 64 << 20
 
 
 class Outcome(NamedTuple):
@@ -75,7 +71,7 @@ def file_recoder(
 
     root = os.fsdecode(root)
     cv2.setNumThreads(1)
-    longest = _MOST_BYTES_PER_PIXEL * options.max_pixels + _HEADER_BYTES
+    longest = most_bytes(options.max_pixels)
 
     def recode_file(path: str) -> tuple[Outcome, bytes]:
         full = os.path.join(root, local(path))

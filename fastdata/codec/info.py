@@ -9,6 +9,15 @@ Data = bytes | bytearray | memoryview
 
 # Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
 MAX_PIXELS = 178_956_970
+# No image needs more than this for a pixel (four channels of 16 bits), and headers need little.
+_MOST_BYTES_PER_PIXEL = 8
+_HEADER_BYTES = 64 << 20
+
+
+def most_bytes(max_pixels: int) -> int:
+    """What an encoded image of so many pixels may take; what is longer is refused before it is read."""
+    return _MOST_BYTES_PER_PIXEL * max_pixels + _HEADER_BYTES
+
 
 # libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits; libpng writes no
 # longer sides unless it is told to, which OpenCV does not.

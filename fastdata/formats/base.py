@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.info import MAX_PIXELS
+from fastdata.codec.info import MAX_PIXELS, most_bytes
 from fastdata.errors import FormatError, OptionError
 from fastdata.manifest import Manifest
 from fastdata.record import Record
@@ -119,6 +119,20 @@ def record_name(reader: Reader, index: int) -> str:
     """`PATH: record 'KEY'`, as errors name a record; of several data sets that are read as one, the path of its own."""
     path_of = getattr(reader, "path_of", None)
     return f"{reader.path if path_of is None else path_of(index)}: record {reader.keys[index]!r}"
+
+
+def check_size(reader: Reader, index: int, size: int) -> None:
+    """Refuse to read an image whose bytes are more than any that whoever opened the data allows.
+
+    Raises:
+        FormatError: naming the record.
+    """
+    most = allowed_pixels(reader)
+    if size > most_bytes(most):
+        raise FormatError(
+            f"{record_name(reader, index)}: its {size:,} bytes are more than an image of {most:,} pixels takes "
+            "(max_pixels); it is damaged, or no image"
+        )
 
 
 class Closing:

@@ -11,7 +11,7 @@ from typing import Any
 from fastdata.codec.sniff import sniff
 from fastdata.errors import FastdataError, FormatError, as_resource_error
 from fastdata.formats import folder
-from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
+from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, check_size, reopened
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
 from fastdata.formats.verify import Problem, Verified, words_of
@@ -74,6 +74,7 @@ class FolderReader(Closing, Verified):
     def image(self, index: int) -> tuple[str, bytes]:
         row = checked_row(index, len(self))
         path = self.paths[row]
+        check_size(self, row, self.image_size(row))
         try:
             blob = folder.read_file(folder.place(self.path, path))
         except OSError as error:

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.codec.info import most_bytes
 from fastdata.errors import FormatError
-from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, reopened
+from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, check_size, reopened
 from fastdata.formats.checksum import UNCHECKED, check, crc32
 from fastdata.formats.files import Blobs, DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.labels import NO_LABELS, Blob, named_labels
 from fastdata.formats.places import Placed, Source
-from fastdata.formats.rows import Pictures, Rows, check_shape, checked_row
+from fastdata.formats.rows import Pictures, Rows, check_shape, checked_row, rows_in
 from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, name_of, places_fit, words_of
 from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record, parse_label
@@ -44,8 +45,7 @@ class Packed:
         check_rest: `verify` of what lies around the blobs of some records, whose places are sound.
         options: how it is read.
         checksums: what is read can be compared with the checksums in the index.
-        check_columns: called before the columns are looked at; raises FormatError where they are no more there. None
-            for columns that lie in memory.
+        check_columns: raises FormatError where the columns are no more there; None for columns that lie in memory.
     """
 
     path: str
@@ -80,7 +80,10 @@ class PackedReader(Closing, Placed, Verified):
         self._is_image = [name in IMAGE_FIELDS if named is None else name == named for name in self._names]
         if named is not None and packed.manifest.count and not any(self._is_image):
             raise FormatError(f"{packed.path}: no field {named!r}, which image_field names: there are {self._names}")
-        self._pictures = Pictures(columns, self._is_image, packed.lengths, checksums=self._checksums is not None)
+        longest = most_bytes(packed.options.max_pixels)
+        self._pictures = Pictures(
+            columns, self._is_image, packed.lengths, longest, checksums=self._checksums is not None
+        )
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
         # Both once, however many shards are verified; and without a way back to this reader, which would keep it.
@@ -141,12 +144,8 @@ class PackedReader(Closing, Placed, Verified):
     def rows_in_file(self, name: str) -> range | None:
         """The records whose blobs lie in the data file with this base name; None where no such file is listed."""
         names = [os.path.basename(path) for path in self._packed.files]
-        if name not in names:
-            return None
         self._look()
-        first, last = np.searchsorted(self._packed.columns["file"], [names.index(name), names.index(name) + 1])
-        start, stop = np.searchsorted(self._packed.columns["start"][:-1], [first, last])
-        return range(int(start), int(stop))
+        return rows_in(self._packed.columns, names.index(name)) if name in names else None
 
     def image(
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
@@ -159,10 +158,10 @@ class PackedReader(Closing, Placed, Verified):
             verify: compare the checksum; None does so where the data set was opened with it.
 
         Raises:
-            FormatError: the record has no picture, or is damaged.
+            FormatError: the record has no picture, is damaged, or longer than images of `max_pixels` are.
         """
-        row = checked_row(index, len(self))
-        blob = self._image_blob(row)
+        blob = self._image_blob(row := checked_row(index, len(self)))
+        check_size(self, row, self._size[blob])
         data = self._view(blob, scratch)
         if self._packed.options.verify if verify is None else verify:
             self._check(row, blob, data)

@@ -165,6 +165,13 @@ def _raw(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
+def rows_in(columns: Columns, file: int) -> range:
+    """The records whose blobs lie in a file."""
+    first, last = np.searchsorted(columns["file"], [file, file + 1])
+    start, stop = np.searchsorted(columns["start"][:-1], [first, last])
+    return range(int(start), int(stop))
+
+
 class Pictures:
     """The part of an index that tells where pictures lie, for many records at once.
 
@@ -172,18 +179,25 @@ class Pictures:
         columns: the index.
         pictures: for each field's number, whether it holds a picture.
         lengths: of the files.
+        longest: what a picture may take.
         checksums: whether the index holds checksums.
     """
 
     def __init__(
-        self, columns: Columns, pictures: Sequence[bool], lengths: Sequence[int], *, checksums: bool = True
+        self,
+        columns: Columns,
+        pictures: Sequence[bool],
+        lengths: Sequence[int],
+        longest: int = 2**62,
+        *,
+        checksums: bool = True,
     ) -> None:
-        self._columns, self._checksums = columns, checksums
+        self._columns, self._longest, self._checksums = columns, min(longest, 2**62), checksums
         self._pictures = np.array([*pictures, False])  # the last one for numbers that no field has
         self._lengths = np.array([*lengths, 0], np.int64)
 
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A row (record, file, offset, size, crc) for each record; file is -1 for one without a picture, or damaged."""
+        """A row (record, file, offset, size, crc) for each record; file is -1 where there is no picture to be read."""
         start, field, count = self._columns["start"], self._columns["field"], len(self._columns["field"])
         places = np.full((len(indices), COLUMNS), NOWHERE, np.int64)
         places[:, 0] = indices
@@ -201,7 +215,7 @@ class Pictures:
         file, offset, size = (np.asarray(self._columns[name][blobs], np.int64) for name in ("file", "offset", "size"))
         known = (file >= 0) & (file < len(self._lengths) - 1)
         room = self._lengths[np.where(known, file, -1)]
-        good = known & (offset >= 0) & (size >= 0) & (size <= room) & (offset <= room - size)
+        good = known & (offset >= 0) & (size >= 0) & (size <= np.minimum(room, self._longest)) & (offset <= room - size)
         crc = np.asarray(self._columns["crc"][blobs], np.int64) if self._checksums else np.full_like(file, UNCHECKED)
         places[rows[good], 1:] = np.stack([file, offset, size, crc], axis=1)[good]
 
