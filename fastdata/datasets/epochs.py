@@ -17,6 +17,7 @@ with one stream are owners of their own, so each counts for itself.
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import sys
@@ -34,8 +35,8 @@ _OWNERS = 256
 _ROUNDS = 64
 _MOST_WORKERS = 1024  # bits for workers in a round
 
-# 64-bit words: the first epoch, its beginning, who loaded that; owners so far, rounds so far; owners; rounds
-_FIRST, _FIRST_START, _LOADER, _OWNERS_SEEN, _ROUNDS_SEEN, _TABLE = range(6)
+# 64-bit words: the first epoch, its beginning, who loaded that; what was told; owners and rounds so far; both tables
+_FIRST, _FIRST_START, _LOADER, _TOLD, _OWNERS_SEEN, _ROUNDS_SEEN, _TABLE = range(7)
 # Of an owner: its process, the next epoch, where a loaded state begins in it, whether workers had the latest one.
 _NEXT, _START, _IN_WORKERS, _OWNER = 1, 2, 3, 4
 _ROUND_TABLE = _TABLE + _OWNER * _OWNERS
@@ -117,6 +118,12 @@ class EpochLedger:
                 if (words[slot + _NEXT], words[slot + _START]) == place[:2]:
                     _next(words, slot, in_workers=False)
 
+    def tells_first(self) -> bool:
+        """Whether this is the first time that this is asked, by any process: to say something once only."""
+        with self._words() as words:
+            told, words[_TOLD] = words[_TOLD], 1
+            return not told
+
     def name_next(self, epoch: int) -> None:
         """Give the next epoch its number; those after it count on from there. A state in that epoch keeps its place."""
         if self.next_place()[0].epoch != epoch or not self._is_loaded():
@@ -167,6 +174,20 @@ def _attach(block: SharedBlock) -> EpochLedger:
 def _worker_info() -> Any:
     data = sys.modules.get("torch.utils.data")
     return data.get_worker_info() if data is not None else None
+
+
+def drops_of_each_worker() -> bool:
+    """Whether the DataLoader of this worker makes batches itself, with `drop_last`.
+
+    Nothing in a worker tells, but the arguments that its process was made with; where another torch names them
+    otherwise, the answer is no.
+    """
+    process = multiprocessing.current_process()
+    target, arguments = getattr(process, "_target", None), getattr(process, "_args", ())
+    if target is None or not arguments:
+        return False
+    given = inspect.signature(target).bind_partial(*arguments).arguments
+    return given.get("auto_collation") is True and given.get("drop_last") is True
 
 
 def _owner() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from multiprocessing import context
@@ -18,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from fastdata.datasets.epochs import EpochLedger, Place
+from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
@@ -39,6 +40,11 @@ _AHEAD_BYTES = 32_000_000
 _PLAIN_LOT = 64
 # Mixes 128 runs of 32 records; at 30 kB a record, a mean distance of some 100 MB in the file.
 _BUFFER_SIZE = 4096
+_LOSES = (
+    "{path}: samples are lost: torch's DataLoader makes the batches in each of its {workers} workers by itself, and "
+    "drop_last=True leaves out the last one of each; let the stream make them, ImageStream(..., batch_size=N, "
+    "drop_last=True), and give DataLoader(stream, batch_size=None)"
+)
 
 
 class ImageStream(IterableDataset[Any]):
@@ -228,6 +234,8 @@ class ImageStream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         world = self._world()
         split = self._split(world)
+        if world.workers > 1 and world.worker == 0 and drops_of_each_worker() and self._ledger.tells_first():
+            warnings.warn(_LOSES.format(path=self.reader.path, workers=world.workers), stacklevel=2)
         # Claimed here, not when the first sample is asked for: workers and epochs begin in the order of their iter().
         place = self._ledger.claim()
         order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
