@@ -26,7 +26,7 @@ from fastdata.converters.options import (
 )
 from fastdata.converters.places import check_apart, source_of, target_of
 from fastdata.converters.pool import CHUNK, Pool
-from fastdata.converters.report import ConvertReport, Note, write_report
+from fastdata.converters.report import ConvertReport, Note, notes_of_all, write_report
 from fastdata.converters.staging import check_target
 from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError
@@ -57,6 +57,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     alpha: str = "white",
     max_pixels: int = MAX_PIXELS,
     keep_damaged: bool = False,
+    icc: str = "convert",
     class_order: str = "plain",
     shuffle: bool = False,
     seed: int | None = None,
@@ -87,6 +88,9 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         alpha: "white" or "black": what transparent pictures are laid on; "drop": the colours under the transparency.
         max_pixels: larger pictures are rejected before they take memory.
         keep_damaged: keep pictures whose data end early, with a warning, instead of rejecting them.
+        icc: "convert": images with a colour profile that is not sRGB become sRGB, as by Pillow's ImageCms (a damaged
+            profile, or one for other colours than the image has, is passed over with a warning). "keep": numbers as
+            they are, and the profile stays in JPEG, PNG and WebP; readers pass it over.
         class_order: "plain" numbers classes in string order (1, 10, 2), "natural" as people count (1, 2, 10).
         shuffle: write the records in a random order, a function of `seed`: right for tars that training streams.
         seed: of `shuffle`, which it needs; default 0.
@@ -109,7 +113,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     """
     recode = RecodeOptions(
         resize, upscale=upscale, encode=encode, optimize=optimize, alpha=alpha, max_pixels=max_pixels,
-        keep_damaged=keep_damaged,
+        keep_damaged=keep_damaged, icc=icc,
         **_given(
             resize_mode=resize_mode, quality=quality, pad_color=None if pad_color is None else parse_color(pad_color)
         ),
@@ -146,6 +150,7 @@ class _Conversion:
         )
         self._report.warnings += [Note(".", words) for words in idle_options(options, given, kind, dst)]
         self._became_lossy: Counter[str] = Counter()
+        self._profiles: Counter[str] = Counter()
         self._engines: set[str] = set()
         self._labels: set[int] = set()
 
@@ -237,7 +242,7 @@ class _Conversion:
         report.engine = ", ".join(sorted(self._engines))
         for label in sorted({entry.label for entry in entries} - self._labels - {-1}):
             report.warnings.append(Note(report.classes[label], "all images of this class were rejected"))
-        self._warn_lossy()
+        report.warnings += notes_of_all(self._became_lossy, self._profiles)
 
     def _keeps(self, path: str, outcome: Any, chatter: str) -> bool:
         """Note what became of one file; whether there is a record to write."""
@@ -252,19 +257,12 @@ class _Conversion:
             self._engines.add(outcome.engine)
         if outcome.became_lossy:
             self._became_lossy[outcome.became_lossy] += 1
+        if outcome.profile:
+            self._profiles[outcome.profile] += 1
         report.warnings += [Note(path, words) for words in outcome.warnings]
         if chatter:
             report.warnings.append(Note(path, f"the decoder says: {chatter}"))
         return True
-
-    def _warn_lossy(self) -> None:
-        if not self._became_lossy:
-            return
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._became_lossy.items()))
-        total = sum(self._became_lossy.values())
-        self._report.warnings.append(
-            Note(".", f"{total:,} lossless files ({kinds}) were encoded with loss; --encode png loses nothing")
-        )
 
     def _nothing(self, what: str) -> ConvertError:
         rejected = self._report.rejected

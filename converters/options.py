@@ -26,6 +26,7 @@ _WITH_TABLES = ("jpeg", "keep")
 # Modes that give N x N whatever the size was, with or without `upscale`.
 _FIXED_MODES = ("exact", "crop")
 CLASS_ORDERS = ("plain", "natural")
+ICC_RULES = ("convert", "keep")
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
@@ -46,6 +47,7 @@ class RecodeOptions:
     alpha: str = "white"
     max_pixels: int = MAX_PIXELS
     keep_damaged: bool = False
+    icc: str = "convert"
 
     def __post_init__(self) -> None:
         if self.resize is not None:
@@ -59,6 +61,7 @@ class RecodeOptions:
         _check_choice("alpha", self.alpha, ALPHA_RULES)
         _check_int("max_pixels", self.max_pixels, 1, None)
         _check_flag("keep_damaged", self.keep_damaged)
+        _check_choice("icc", self.icc, ICC_RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class ConvertOptions:
         """What determines the bytes that are written; no paths, no number of workers."""
         values: dict[str, Any] = asdict(self.recode)
         values["pad_color"] = list(self.recode.pad_color)
+        if self.recode.icc == "convert":  # told where it was chosen, as in data sets from before there was a choice
+            del values["icc"]
         values |= {"class_order": self.class_order, "shuffle": self.shuffle, "seed": self.seed}
         if format_name == "tar":
             values["shard_size"] = self.shard_size

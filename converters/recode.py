@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fastdata.codec.decode import Alpha
     from fastdata.codec.encode import Encoding
     from fastdata.codec.engines import Region
+    from fastdata.codec.icc import Conversion
     from fastdata.codec.sniff import ImageInfo
 
 RGB = NDArray[np.uint8]
@@ -37,7 +38,7 @@ _LOSSY_FIELDS = frozenset(("jpg", "webp"))
 
 
 class Outcome(NamedTuple):
-    """What became of one file, beside its bytes. `reason` is "" unless the file was rejected."""
+    """What became of one file, beside its bytes. `reason` is "" unless the file was rejected; see `Recoded`."""
 
     field: str = ""
     bytes_in: int = 0
@@ -45,16 +46,27 @@ class Outcome(NamedTuple):
     became_lossy: str = ""
     engine: str = ""
     reason: str = ""
+    profile: str = ""
 
 
 class Recoded(NamedTuple):
-    """One record's picture. `became_lossy` is the source's format where it lost its losslessness, else ""."""
+    """One record's picture.
+
+    Attributes:
+        field: the record's field.
+        data: its bytes.
+        warnings: what there is to say.
+        became_lossy: the source's format where it lost its losslessness, else "".
+        engine: what resized it.
+        profile: the name of the ICC profile by which it was turned into sRGB, "" where it was not.
+    """
 
     field: str
     data: bytes
     warnings: tuple[str, ...] = ()
     became_lossy: str = ""
     engine: str = ""
+    profile: str = ""
 
 
 def file_recoder(
@@ -93,7 +105,7 @@ def file_recoder(
             return Outcome(bytes_in=size, reason="not enough memory to decode it; try fewer --workers"), b""
         except OSError as error:
             return Outcome(bytes_in=size, reason=f"cannot be read: {error.strerror or error}"), b""
-        return Outcome(done.field, size, done.warnings, done.became_lossy, done.engine), done.data
+        return Outcome(done.field, size, done.warnings, done.became_lossy, done.engine, "", done.profile), done.data
 
     return recode_file
 
@@ -127,18 +139,60 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePl
     from fastdata.codec.jpeg import ended
 
     width, height = info.upright_size
-    reduce = reduction(width, height, plan) if plan is not None and info.format == "jpg" else 1
-    rgb, notes, damaged = _decoded(data, options, info, reduce)
+    colors = _colors(data, options, info)
+    whole = plan is None or info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
+    reduce = 1 if whole else reduction(width, height, cast("ResizePlan", plan))
+    rgb, notes, damaged = _decoded(data, options, info, reduce, colors.way)
+    notes += colors.notes
     if reduce == 1 and rgb.shape[:2] != (height, width):  # the header told another size than the data have
         plan = _plan(rgb.shape[1], rgb.shape[0], options)
-    if options.encode == "keep" and plan is None and not damaged and info.format in IMAGE_FIELDS:
+    passes = plan is None and not damaged and colors.way is None and info.format in IMAGE_FIELDS
+    if options.encode == "keep" and passes:
         return Recoded(info.format, ended(data) if info.cut else data, notes)  # all that is missing then
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     region = reduced_region(width, height, reduce, info.orientation) if reduce > 1 else None
     rgb, engine = _shaped(rgb, plan, options, region)
     _check_side(rgb, field, options)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
-    return Recoded(field, encode(rgb, field, quality=options.quality, optimize=options.optimize), notes, lossy, engine)
+    profile, lost = colors.kept_in(field)
+    blob = encode(rgb, field, quality=options.quality, optimize=options.optimize, profile=profile)
+    return Recoded(field, blob, notes + lost, lossy, engine, colors.way.name if colors.way is not None else "")
+
+
+class _Colors(NamedTuple):
+    """What is to become of an image's colour profile.
+
+    Attributes:
+        way: to sRGB; None where the numbers stay as they are.
+        notes: why it is passed over.
+        kept: the profile, where it is to stay with the image.
+        space: the pixels that it is for.
+    """
+
+    way: Conversion | None = None
+    notes: tuple[str, ...] = ()
+    kept: bytes | None = None
+    space: str = ""
+
+    def kept_in(self, field: str) -> tuple[bytes | None, tuple[str, ...]]:
+        """The profile where a field can carry it with RGB pixels, else None and words about that."""
+        from fastdata.codec.icc import CARRYING
+
+        if self.kept is None or (self.space == "RGB" and field in CARRYING):
+            return self.kept, ()
+        return None, (f"its ICC profile, for {self.space}, cannot be kept in {field}; the numbers are as they were",)
+
+
+def _colors(data: bytes, options: RecodeOptions, info: ImageInfo) -> _Colors:
+    from fastdata.codec import icc
+
+    profile = icc.embedded(data, info)
+    if profile is None:
+        return _Colors()
+    if options.icc == "keep":
+        return _Colors(kept=profile, space=profile[16:20].decode("latin-1").strip())  # where its header says it
+    way = icc.conversion(profile, icc.mode_of(info))
+    return _Colors(notes=(way,)) if isinstance(way, str) else _Colors(way)
 
 
 def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
@@ -153,13 +207,16 @@ def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
     return plan
 
 
-def _decoded(data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int) -> tuple[RGB, tuple[str, ...], bool]:
+def _decoded(
+    data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int, way: Conversion | None
+) -> tuple[RGB, tuple[str, ...], bool]:
     """The picture, what there is to say about it, and whether it was damaged (and damaged ones are wanted)."""
     from fastdata.codec.decode import decode
 
     rule = partial(
-        decode, data, alpha=cast("Alpha", options.alpha), max_pixels=options.max_pixels, reduce=reduce, info=info
-    )
+        decode, data, alpha=cast("Alpha", options.alpha), max_pixels=options.max_pixels, reduce=reduce, info=info,
+        colors=way,
+    )  # fmt: skip
     notes: list[str] = []
     try:
         return rule(notes=notes), tuple(notes), False

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 from fastdata.errors import OptionError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Profiles that are named; cameras make many.
+_SHOWN = 5
 
 
 # Names of what this process has open; replacing them, or the file behind them, would be no writing to them.
@@ -104,6 +107,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_plain(name): _plain(item) for name, item in value.items()}
     return value
+
+
+def notes_of_all(became_lossy: Counter[str], profiles: Counter[str]) -> list[Note]:
+    """What happened to many files and is told once: most people do not know that they have such files.
+
+    Args:
+        became_lossy: how many lossless files of each kind were encoded with loss.
+        profiles: how many images were turned into sRGB, by the name of their colour profile.
+    """
+    notes = []
+    if became_lossy:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(became_lossy.items()))
+        total = f"{sum(became_lossy.values()):,} lossless files"
+        notes.append(Note(".", f"{total} ({kinds}) were encoded with loss; --encode png loses nothing"))
+    if profiles:
+        names = ", ".join(f"{count:,} {name}" for name, count in profiles.most_common(_SHOWN))
+        more = ", ..." if len(profiles) > _SHOWN else ""
+        total = f"{sum(profiles.values()):,} images were turned into sRGB"
+        notes.append(Note(".", f"{total} by their colour profiles ({names}{more}); --icc keep leaves the numbers"))
+    return notes
 
 
 def check_place(path: str) -> None:

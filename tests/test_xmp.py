@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, PngImagePlugin
 from fastdata.codec.cropindex import load
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
-from fastdata.codec.headers.jpeg import XMP
+from fastdata.codec.exif import XMP
 from fastdata.codec.sniff import probe
 from fastdata.transforms.plan import Plan
 from fastdata.transforms.render import render

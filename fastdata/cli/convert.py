@@ -61,6 +61,10 @@ def command(  # as many parameters as the command has options: this signature is
         ),
     ] = None,
     keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep pictures whose data end early.")] = False,
+    icc: Annotated[
+        str,
+        typer.Option(metavar="convert|keep", help="Colour profiles: turn what is not sRGB into sRGB, or leave it."),
+    ] = "convert",
     class_order: Annotated[
         str, typer.Option(metavar="plain|natural", help="Class folders as torchvision sorts them, or 2 before 10.")
     ] = "plain",
@@ -95,7 +99,7 @@ def command(  # as many parameters as the command has options: this signature is
     options: dict[str, Any] = {
         "format": format, "resize": resize, "resize_mode": resize_mode, "upscale": upscale,
         "pad_color": pad_color, "encode": encode, "quality": quality, "optimize": optimize, "alpha": alpha,
-        "keep_damaged": keep_damaged, "class_order": class_order, "shuffle": shuffle, "seed": seed,
+        "keep_damaged": keep_damaged, "icc": icc, "class_order": class_order, "shuffle": shuffle, "seed": seed,
         "shard_size": shard_size, "workers": workers, "overwrite": overwrite, "report": report, "quiet": quiet,
     }  # fmt: skip
     if max_pixels is not None:

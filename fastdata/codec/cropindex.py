@@ -32,8 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.exif import orientation, xmp_orientation
-from fastdata.codec.headers.jpeg import XMP
+from fastdata.codec.exif import app1_orientation
 from fastdata.codec.info import Data
 
 Box = tuple[int, int, int, int]
@@ -99,7 +98,7 @@ def parse_header(segments: bytes) -> Header | None:
 
 
 def _parsed(segments: bytes) -> Header | None:
-    place, kept, size_at, interval, frame, turn, packet = 0, [b"\xff\xd8"], 0, 0, b"", 0, b""
+    place, kept, size_at, interval, frame, told = 0, [b"\xff\xd8"], 0, 0, b"", list[bytes]()
     while place + 4 <= len(segments):
         if segments[place] != 0xFF:
             return None
@@ -118,18 +117,14 @@ def _parsed(segments: bytes) -> Header | None:
             return None  # progressive, lossless, arithmetic
         elif kind == 0xDD and len(body) == 2:
             interval = int.from_bytes(body, "big")
-        elif kind == 0xE1 and turn <= 0:
-            if body[:4] == b"Exif":
-                turn = orientation(segments, place + 4, end) or turn
-            elif body.startswith(XMP):
-                packet = body
+        elif kind == 0xE1:
+            told.append(body)
         if (not 0xE1 <= kind <= 0xEF and kind != 0xFE) or kind == 0xEE:
             kept.append(segments[place:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
         place = end
         if kind == 0xDA:
             whole = end == len(segments) and frame and interval and len(body) == 4 + 2 * body[0] and body[0] == frame[5]
-            turn = turn or (xmp_orientation(packet) if packet else 1)
-            return _grid(frame, interval, b"".join(kept), size_at, turn) if whole else None
+            return _grid(frame, interval, b"".join(kept), size_at, app1_orientation(told)) if whole else None
     return None
 
 

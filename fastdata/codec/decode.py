@@ -8,6 +8,7 @@ contiguous, writable and owned by the caller. One rule each:
 - The size is held against `max_pixels` before anything is decoded.
 - The orientation is read by `probe`, from EXIF or from AVIF's properties, and applied here, once.
 - Gray and palette become RGB, CMYK and YCCK by the simple formula that Pillow has; 16 bits keep their upper eight.
+- Colour profiles are passed over, but for a way to sRGB (`fastdata.codec.icc`) that is handed in.
 - Transparency is laid over white or black, or dropped.
 - Data that end early are refused, or filled up where `keep_damaged` is set. A JPEG ends early where coded data are
   missing, with an end marker or without; one that lacks nothing but its end marker is whole.
@@ -38,6 +39,7 @@ from fastdata.codec.turn import upright
 from fastdata.errors import CutError, DecodeError, FastdataError, OptionError, TooLargeError, resource_error
 
 if TYPE_CHECKING:
+    from fastdata.codec.icc import Conversion
     from fastdata.codec.info import Data, ImageInfo
 
 __all__ = ["MAX_PIXELS", "Alpha", "Rules", "decode"]
@@ -80,6 +82,7 @@ def decode(
     reduce: int = 1,
     info: ImageInfo | None = None,
     notes: list[str] | None = None,
+    colors: Conversion | None = None,
 ) -> NDArray[np.uint8]:
     """Decodes a picture to upright RGB.
 
@@ -91,6 +94,7 @@ def decode(
         reduce: 2, 4 or 8 decode a JPEG at that fraction of its size (sides rounded up); other kinds ignore it.
         info: what `probe(data)` gave, where it is known already.
         notes: takes a line for each repair that was made, and for what a decoder said of the data.
+        colors: the way to sRGB; None leaves the numbers as they are.
 
     Returns:
         H x W x 3 uint8, contiguous, writable, not shared with anything.
@@ -114,6 +118,8 @@ def decode(
         pixels = _jpeg(data, info, reduce, keep_damaged, notes) if info.format == "jpg" else None
         if pixels is None:
             pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, notes)
+        if colors is not None:
+            pixels = _in_srgb(data, info, pixels, colors, keep_damaged)
         # Pillow has turned TIFFs already.
         return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
     except FastdataError:
@@ -123,6 +129,16 @@ def decode(
             raise
         words = f"the {info.format.upper()} cannot be decoded: {type(error).__name__}: {error!s:.200}"
         raise DecodeError(words) from error
+
+
+def _in_srgb(
+    data: Data, info: ImageInfo, pixels: NDArray[np.uint8], colors: Conversion, keep: bool
+) -> NDArray[np.uint8]:
+    """Pixels by their profile; of CMYK from the inks themselves, which only Pillow gives."""
+    if colors.mode != "CMYK":
+        return colors.pixels(pixels)
+    whole = jpeg.ended(data) if info.format == "jpg" and info.cut else data
+    return fallback.decode(whole, info, None, lenient=keep, inks=colors)[0]
 
 
 def _plain(data: Data) -> Data:

@@ -1,7 +1,7 @@
 """RGB to bytes: what conversion writes into records.
 
-Flows in: H x W x 3 uint8 RGB. Flows out: a whole file, without metadata. Promises: the same pixels and options give the
-same bytes, in every process and on every run with the same libraries.
+Flows in: H x W x 3 uint8 RGB. Flows out: a whole file, without metadata but for a profile that is given. Promises: the
+same pixels and options give the same bytes, in every process and on every run with the same libraries.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec import cropindex
+from fastdata.codec.icc import attached
 from fastdata.codec.info import LONGEST_SIDES
 from fastdata.codec.quiet import silence
 from fastdata.errors import OptionError
@@ -22,7 +23,14 @@ Encoding = Literal["jpg", "png", "webp", "bmp", "npy"]
 """The kinds that are written here, named as their record fields are."""
 
 
-def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optimize: bool = False) -> bytes:
+def encode(
+    rgb: NDArray[np.uint8],
+    format: Encoding,
+    *,
+    quality: int = 90,
+    optimize: bool = False,
+    profile: bytes | None = None,
+) -> bytes:
     """Encodes a picture.
 
     Args:
@@ -31,6 +39,7 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optim
             `bmp` or `npy` (the pixels as numpy saves them).
         quality: 1 to 100, for `jpg` and `webp`.
         optimize: Huffman tables made for each `jpg`: some 3 % smaller, and encoding takes more than twice as long.
+        profile: an ICC profile of RGB to put into a `jpg`, `png` or `webp`; other kinds cannot carry one.
 
     Returns:
         The file.
@@ -53,7 +62,8 @@ def encode(rgb: NDArray[np.uint8], format: Encoding, *, quality: int = 90, optim
         done, blob = cv2.imencode(f".{format}", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), options)
     if not done:
         raise OptionError(f"OpenCV could not encode {rgb.shape[1]} x {rgb.shape[0]} pixels as {format!r}")
-    return cropindex.embed(blob.tobytes()) if format == "jpg" else blob.tobytes()
+    data = blob.tobytes() if profile is None else attached(blob.tobytes(), format, profile)
+    return cropindex.embed(data) if format == "jpg" else data
 
 
 def _jpeg_options(width: int, height: int, quality: int, optimize: bool) -> tuple[int, ...]:

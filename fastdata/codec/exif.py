@@ -8,12 +8,15 @@ EXIF comes first; XMP counts where no EXIF block has a value at all, as in Pillo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from struct import error as struct_error
 from struct import unpack_from
 
 from fastdata.codec.info import Data
 
 SENSELESS = -1
+# What the APP1 segment of a JPEG that holds XMP begins with.
+XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _ORIENTATION = 0x0112
 # As an attribute or an element; nothing else is looked for, as in Pillow: a packet is no reason to parse XML.
 _IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
@@ -47,3 +50,14 @@ def xmp_orientation(packet: Data) -> int:
     found = _IN_XMP.search(packet)
     value = int(found[1]) if found else 1
     return value if 1 <= value <= 8 else 1
+
+
+def app1_orientation(bodies: Iterable[bytes]) -> int:
+    """The orientation that APP1 segments of a JPEG state: the first EXIF that tells, else the last XMP."""
+    turn, packet = 0, b""
+    for body in bodies:
+        if body[:4] == b"Exif":
+            turn = turn if turn > 0 else orientation(body, 0, len(body)) or turn
+        elif body.startswith(XMP):
+            packet = body
+    return max(turn, 1) if turn or not packet else xmp_orientation(packet)

@@ -21,6 +21,8 @@ from fastdata.errors import DecodeError, UnsupportedError, resource_error
 if TYPE_CHECKING:
     from PIL import Image
 
+    from fastdata.codec.icc import Conversion
+
 # Only the reader of the kind that was found is tried, so that no other one ever sees the data.
 _READERS = {
     "jpg": ("JPEG", "MPO"), "png": ("PNG",), "webp": ("WEBP",), "bmp": ("BMP",), "gif": ("GIF",), "tif": ("TIFF",),
@@ -31,21 +33,31 @@ _ORIENTATION = 0x0112
 
 
 def decode(
-    data: Data, info: ImageInfo, background: int | None, *, lenient: bool = False, said: str = ""
+    data: Data,
+    info: ImageInfo,
+    background: int | None,
+    *,
+    lenient: bool = False,
+    said: str = "",
+    inks: Conversion | None = None,
 ) -> tuple[NDArray[np.uint8], str]:
     """The first frame, and what other decoders (`said`) and the libraries beneath Pillow wrote about it.
+
+    `inks`: from CMYK to sRGB, instead of the simple formula.
 
     Raises:
         DecodeError: Pillow could not; the message is its reason in one line.
     """
-    found, words = hear(lambda: _tried(data, info, background, lenient))
+    found, words = hear(lambda: _tried(data, info, background, lenient, inks))
     said = "; ".join(filter(None, (said, words)))
     if isinstance(found, DecodeError):
         raise type(found)(f"{found} ({said})" if said else str(found)) from found.__cause__
     return found, said
 
 
-def _tried(data: Data, info: ImageInfo, background: int | None, lenient: bool) -> NDArray[np.uint8] | DecodeError:
+def _tried(
+    data: Data, info: ImageInfo, background: int | None, lenient: bool, inks: Conversion | None
+) -> NDArray[np.uint8] | DecodeError:
     """The picture, or why there is none."""
     from PIL import Image, UnidentifiedImageError
 
@@ -59,7 +71,9 @@ def _tried(data: Data, info: ImageInfo, background: int | None, lenient: bool) -
                 picture.getexif()[_ORIENTATION] = info.orientation
             picture.load()
             _check_mode(picture.mode, info)
-            return by_bands((picture.height, picture.width), lambda rows: _rgb(_rows(picture, rows), info, background))
+            return by_bands(
+                (picture.height, picture.width), lambda rows: _rgb(_rows(picture, rows), info, background, inks)
+            )
     except DecodeError as error:
         return error
     except Exception as error:
@@ -87,7 +101,9 @@ def _check_mode(mode: str, info: ImageInfo) -> None:
         raise UnsupportedError("a picture in CIELAB colours is not read; convert it to RGB first")
 
 
-def _rgb(picture: Image.Image, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
+def _rgb(picture: Image.Image, info: ImageInfo, background: int | None, inks: Conversion | None) -> NDArray[np.uint8]:
+    if inks is not None and picture.mode == "CMYK":
+        picture = inks.image(picture)
     if picture.mode.startswith("I"):
         return three(_deep_gray(picture, info))
     if picture.mode in _ALPHA_MODES or "transparency" in picture.info:

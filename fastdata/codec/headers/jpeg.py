@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from struct import unpack_from
 
-from fastdata.codec.exif import orientation, xmp_orientation
+from fastdata.codec.exif import XMP, orientation, xmp_orientation
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.codec.kinds import UNSUPPORTED
 from fastdata.errors import CutError, DecodeError, TooLargeError, UnsupportedError
@@ -13,7 +13,6 @@ from fastdata.errors import CutError, DecodeError, TooLargeError, UnsupportedErr
 # Encoders make about 10 scans, those that search for the best order a few dozen. Each is a pass over the whole image,
 # whatever its length in bytes: a thousand of them would be minutes of work in a file of some kB.
 MOST_SCANS = 200
-XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _EOI = b"\xff\xd9"
 _SOS = b"\xff\xda"
 # A marker within entropy-coded data: neither a stuffed byte nor a fill byte nor a restart.
