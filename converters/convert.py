@@ -88,9 +88,8 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         alpha: "white" or "black": what transparent pictures are laid on; "drop": the colours under the transparency.
         max_pixels: larger pictures are rejected before they take memory.
         keep_damaged: keep pictures whose data end early, with a warning, instead of rejecting them.
-        icc: "convert": images with a colour profile that is not sRGB become sRGB, as by Pillow's ImageCms (a damaged
-            profile, or one for other colours than the image has, is passed over with a warning). "keep": numbers as
-            they are, and the profile stays in JPEG, PNG and WebP; readers pass it over.
+        icc: "convert": images whose colour profile is not sRGB become sRGB, as by Pillow's ImageCms; "keep": numbers as
+            they are, and JPEG, PNG and WebP keep the profile, which readers pass over.
         class_order: "plain" numbers classes in string order (1, 10, 2), "natural" as people count (1, 2, 10).
         shuffle: write the records in a random order, a function of `seed`: right for tars that training streams.
         seed: of `shuffle`, which it needs; default 0.
@@ -255,10 +254,8 @@ class _Conversion:
         report.bytes_in += outcome.bytes_in
         if outcome.engine:
             self._engines.add(outcome.engine)
-        if outcome.became_lossy:
-            self._became_lossy[outcome.became_lossy] += 1
-        if outcome.profile:
-            self._profiles[outcome.profile] += 1
+        for name, counter in ((outcome.became_lossy, self._became_lossy), (outcome.profile, self._profiles)):
+            counter.update([name] if name else [])
         report.warnings += [Note(path, words) for words in outcome.warnings]
         if chatter:
             report.warnings.append(Note(path, f"the decoder says: {chatter}"))
