@@ -1,11 +1,85 @@
-"""Collation: what samples and columns become in a batch. torch is imported here where it is needed."""
+"""Collation: a finished job in, a batch of images, labels and other columns out. torch is imported when it is needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fastdata.errors import raise_resource_error
+from fastdata.formats import Reader
+from fastdata.formats.base import record_name
+from fastdata.loader.crew import Job
+from fastdata.loader.settings import FIELDS, Settings
+from fastdata.transforms.callables import UserCall
+
+
+class Collation:
+    """Makes batches of finished jobs.
+
+    Args:
+        settings: of the loader.
+        reader: for labels, keys and other fields.
+        label_of: the user's target_transform.
+    """
+
+    def __init__(self, settings: Settings, reader: Reader, label_of: Callable[[int], Any] | None) -> None:
+        self._settings, self._reader, self._label_of = settings, reader, label_of
+
+    def batch(self, job: Job, images: Callable[[Job], Any]) -> Any:
+        """A finished job as the consumer gets it. `images` hands out its images where they are not collated."""
+        settings = self._settings
+        names = settings.fields or FIELDS
+        batch: Any
+        if settings.collate_fn is not None:
+            columns = [self._column(name, job, job.samples) for name in names]
+            rows: Any = zip(*columns, strict=True)
+            if settings.fields:
+                rows = (dict(zip(names, row, strict=True)) for row in rows)
+            with UserCall(f"{self._reader.path}: collate_fn"):
+                batch = settings.collate_fn(list(rows))
+        else:
+            parts = [images(job) if name == "image" else stacked(self._column(name, job)) for name in names]
+            batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
+        if settings.pin_memory:
+            batch = pinned(batch)
+        return batch
+
+    def _transformed(self, label_of: Callable[[int], Any], indices: list[int], labels: list[int]) -> list[Any]:
+        made = []
+        for index, label in zip(indices, labels, strict=True):
+            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
+                made.append(label_of(label))
+        return made
+
+    def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
+        """One field of all samples: an int64 array, or a list."""
+        if name == "image":
+            if self._settings.views > 1:
+                return [[picture_tensor(view) for view in sample] for sample in samples or []]
+            return [picture_tensor(sample) for sample in samples or []]
+        if name == "index":
+            return job.indices
+        if name == "label":
+            labels = self._reader.labels[job.indices]
+            return (
+                labels
+                if self._label_of is None
+                else self._transformed(self._label_of, job.indices.tolist(), labels.tolist())
+            )
+        if name == "key":
+            return [self._reader.keys[index] for index in job.indices.tolist()]
+        return [self._field(name, index) for index in job.indices.tolist()]
+
+    def _field(self, name: str, index: int) -> Any:
+        """A field that is no picture, of one record."""
+        try:
+            return self._reader[index].fields.get(name)
+        except Exception as error:
+            raise_resource_error(error, record_name(self._reader, index))
+            raise
 
 
 def pinned(batch: Any) -> Any:

@@ -9,18 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastdata.datasets.remarks import Remarks
-from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError, raise_resource_error
+from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError
 from fastdata.formats import Reader
 from fastdata.formats.base import record_name
-from fastdata.loader.collate import picture_tensor, pinned, stacked
+from fastdata.loader.collate import Collation
 from fastdata.loader.crew import Crew, Job, Lost, too_slow
 from fastdata.loader.jobs import Jobs
 from fastdata.loader.layout import Layout
 from fastdata.loader.passes import Pass
 from fastdata.loader.recipe import Failure
-from fastdata.loader.settings import FIELDS, Settings
+from fastdata.loader.settings import Settings
 from fastdata.signals import uninterrupted, uninterrupted_finalizer
-from fastdata.transforms.callables import UserCall
 from fastdata.turn import Turn
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Iteration:
         label_of: Callable[[int], Any] | None,
     ) -> None:
         self._settings, self._reader, self._pass, self._crew = settings, reader, course, crew
-        self._skipped, self._label_of = skipped, label_of
+        self._skipped, self._collation = skipped, Collation(settings, reader, label_of)
         self._jobs: Jobs | None = None
         self._remark = remarks.of_an_epoch()
         self._next = 0
@@ -100,7 +99,7 @@ class Iteration:
         try:
             jobs = self._jobs or self._begun()
             job = self._finished(jobs)
-            batch = None if job is None else self._batch(job)
+            batch = None if job is None else self._collation.batch(job, self._images)
             self._top_up(jobs)  # before the consumer works on this batch, and to know whether it is the last one
         except Exception as error:
             if self._cut_off:  # by another thread
@@ -247,61 +246,9 @@ class Iteration:
         stack = f"\n\nThe stack where it was made:\n{failure.stack}" if failure.stack else ""
         return failure.kind(f"{reason if reason.startswith(name) else f'{name}: {reason}'}{stack}")
 
-    def _batch(self, job: Job) -> Any:
-        settings = self._settings
-        names = settings.fields or FIELDS
-        batch: Any
-        if settings.collate_fn is not None:
-            columns = [self._column(name, job, job.samples) for name in names]
-            rows: Any = zip(*columns, strict=True)
-            if settings.fields:
-                rows = (dict(zip(names, row, strict=True)) for row in rows)
-            with UserCall(f"{self._reader.path}: collate_fn"):
-                batch = settings.collate_fn(list(rows))
-        else:
-            parts = [self._images(job) if name == "image" else stacked(self._column(name, job)) for name in names]
-            batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
-        if settings.pin_memory:
-            batch = pinned(batch)
-        return batch
-
     def _images(self, job: Job) -> Any:
         assert self._layout is not None
         return self._layout.tensor(self._layout.batch(self._crew.hand_out(job), len(job)))
-
-    def _transformed(self, label_of: Callable[[int], Any], indices: list[int], labels: list[int]) -> list[Any]:
-        made = []
-        for index, label in zip(indices, labels, strict=True):
-            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
-                made.append(label_of(label))
-        return made
-
-    def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
-        """One field of all samples: an int64 array, or a list."""
-        if name == "image":
-            if self._settings.views > 1:
-                return [[picture_tensor(view) for view in sample] for sample in samples or []]
-            return [picture_tensor(sample) for sample in samples or []]
-        if name == "index":
-            return job.indices
-        if name == "label":
-            labels = self._reader.labels[job.indices]
-            return (
-                labels
-                if self._label_of is None
-                else self._transformed(self._label_of, job.indices.tolist(), labels.tolist())
-            )
-        if name == "key":
-            return [self._reader.keys[index] for index in job.indices.tolist()]
-        return [self._field(name, index) for index in job.indices.tolist()]
-
-    def _field(self, name: str, index: int) -> Any:
-        """A field that is no picture, of one record."""
-        try:
-            return self._reader[index].fields.get(name)
-        except Exception as error:
-            raise_resource_error(error, record_name(self._reader, index))
-            raise
 
 
 def _forgotten(done_with: Callable[[Crew, bool], None], crew: Crew) -> None:
