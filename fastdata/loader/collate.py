@@ -1,4 +1,4 @@
-"""Collation: a finished job in, a batch of images, labels and other columns out. torch is imported when it is needed."""
+"""Collation: a finished job in, a batch of images, labels and other columns out. torch is imported where needed."""
 
 from __future__ import annotations
 
