@@ -161,8 +161,9 @@ class _Conversion:
             self._convert_in_words()
         except BaseException as error:
             report.kept = report.bytes_in = report.bytes_out = 0
-            ended = f"ended by {type(error).__name__} {error}".rstrip()
-            report.error = str(error) if isinstance(error, Exception) else ended
+            said = str(error)  # the signal's name, where the command was ended by one
+            ended = f"ended by {said if said.isidentifier() else type(error).__name__}"
+            report.error = said if isinstance(error, Exception) else ended
             report.seconds = time.monotonic() - begin
             if place is not None:
                 with contextlib.suppress(OSError):  # the error that is under way matters more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -73,13 +74,15 @@ def test_signals_end_a_conversion_cleanly(
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_hang_up_that_comes_twice_ends_it_once(many: Path, tmp_path: Path) -> None:
     """The terminal sends one, and its shell another."""
-    with _start("convert", many, tmp_path / "out.h5", "--quiet", "--workers", "2") as process:
+    report = tmp_path / "r.json"
+    with _start("convert", many, tmp_path / "out.h5", "--quiet", "--workers", "2", "--report", report) as process:
         _wait_for(lambda: bool(os.listdir(tmp_path)), process)
         for _ in range(3):
             process.send_signal(signal.SIGHUP)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (129, "", "ended by SIGHUP\n")
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["r.json"]
+    assert json.loads(report.read_bytes())["error"] == "ended by SIGHUP"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")

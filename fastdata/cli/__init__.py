@@ -119,23 +119,13 @@ def _plain_warnings() -> Iterator[None]:
     """Warnings as one printable line: they may quote what data of others say."""
     from fastdata.cli.terminal import complain
 
-    before = warnings.showwarning
-
     def show(message: Warning | str, *_: object, **__: object) -> None:
         complain(f"warning: {message}")
 
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=UserWarning)  # also where PYTHONWARNINGS makes them errors
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = before
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning in one line, without the place in our code that gave it."""
-    from fastdata.cli.terminal import complain
-
-    complain(f"warning: {message}")
 
 
 def terminal_words(error: Exception) -> str:
