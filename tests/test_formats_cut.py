@@ -45,7 +45,7 @@ WAYS: dict[str, Callable[[Reader], object]] = {
     "record": lambda reader: reader[len(reader) - 1],
     "image": lambda reader: reader.image(len(reader) - 1),
     "scratch": lambda reader: reader.image(len(reader) - 1, Scratch()),  # type: ignore[call-arg]
-    "cache": lambda reader: CachedReader(reader, quiet=True),
+    "cache": lambda reader: CachedReader(reader),
     "dataset": lambda reader: fastdata.ImageDataset(reader)[len(reader) - 1],
     "stream": lambda reader: list(fastdata.ImageStream(reader)),
 }
