@@ -26,7 +26,7 @@ from fastdata.errors import (
     resource_words,
 )
 from tests import images
-from tests.loader_targets import RunsOut
+from tests.loader_targets import RunsOut, too_large_to_send
 
 
 def raised(error: Exception, cause: Exception) -> Exception:
@@ -192,6 +192,17 @@ def test_what_runs_out_while_reading_is_not_skipped(
         with pytest.raises(fastdata.ResourceError, match=r"'r/0'.*Too many open files.*ulimit -n"):
             list(batches)
         assert batches.skipped == []
+
+
+def test_memory_for_what_is_sent_is_no_wrong_option(tmp_path: Path) -> None:
+    with fastdata.create(tmp_path / "d.lmdb") as writer:
+        writer.write(fastdata.Record("k", {"png": encode(np.full((16, 16, 3), 0, np.uint8), "png")}))
+    options = {"transform": too_large_to_send, "collate_fn": list, "num_workers": 1, "on_error": "skip"}
+    with (
+        fastdata.DataLoader(str(tmp_path / "d.lmdb"), 1, **options) as batches,
+        pytest.raises(fastdata.OutOfMemoryError, match="record 'k': out of memory"),
+    ):
+        next(iter(batches))
 
 
 def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from fastdata.errors import OptionError
+from fastdata.errors import OptionError, resource_error, resource_words
 from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Notices, Recipe
@@ -107,8 +107,11 @@ class _Worker:
         try:
             return pickle.dumps((notices, made), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
+            kind: type[Exception] | None = resource_error(error)
             words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
-            failure = Failure(where[0], int(places[0, 0]), words, "", OptionError)
+            if kind is not None:  # memory, for what was to be sent
+                words = resource_words(error)
+            failure = Failure(where[0], int(places[0, 0]), words, "", kind or OptionError)
             return pickle.dumps((([failure], []), [None] * len(places)))
 
     def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Places, Sequence[int], int]:
