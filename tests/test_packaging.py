@@ -63,3 +63,9 @@ def test_wheel_has_one_top_level_name(tmp_path: Path, link: bool) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == modules() | {"fastdata/py.typed"}
+
+
+def test_a_plain_install_brings_the_fast_engines(project: dict[str, Any]) -> None:
+    wanted = {line.split(";")[0].split(">")[0].strip() for line in project["project"]["dependencies"]}
+    assert {"simplejpeg", "isal", "cykooz-resizer"} <= wanted
+    assert project["project"]["optional-dependencies"]["fast"] == []  # a name that people have in their requirements
