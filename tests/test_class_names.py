@@ -91,6 +91,15 @@ def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
     assert list(reader.paths) == ["1.png"]
 
 
+def test_a_folder_that_nobody_may_read_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:  # root may read everything, so permissions are no test
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("fastdata.formats.any_manifest", refuse)
+    with pytest.raises(fastdata.FormatError, match=f"{tmp_path}: cannot be read: Permission denied"):
+        fastdata.open(tmp_path)
+
+
 def test_a_file_that_cannot_be_read_names_folder_and_record(tmp_path: Path) -> None:
     put(tmp_path / "flat", {"1.png": images.png(images.photo(8, 8))})
     reader = fastdata.open(tmp_path / "flat")

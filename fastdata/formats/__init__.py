@@ -100,6 +100,10 @@ def open(
     items = [path] if isinstance(path, (str, os.PathLike)) else path
     try:
         return _opened(items, options)
+    except PermissionError as error:
+        raise FormatError(
+            f"{error.filename}: cannot be read: {error.strerror}; make it readable for this user"
+        ) from error
     except Exception as error:
         raise_resource_error(error, os.fspath(items[0]) if items else "no data set")
         raise
