@@ -132,4 +132,4 @@ def test_verify_counts_damage_beside_warnings(tmp_path: Path) -> None:
     assert code == 1
     assert "warning: noisy: field 'jpg': the decoder says" in out
     assert "\ncut: field 'jpg': the JPEG has fewer coded data than pixels" in f"\n{out}"
-    assert "1 damaged of 2 records, 1 problems, 1 warnings" in out
+    assert "1 damaged of 2 records, 1 problem, 1 warning (" in out

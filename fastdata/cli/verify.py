@@ -213,7 +213,7 @@ class _Listing:
         hidden = self._said - self._most if self._person else 0
         if hidden > 0:
             say(f"... and {hidden:,} more; --json lists them all")
-        warned = f", {len(self.warnings):,} warnings" if self.warnings else ""
+        warned = f", {len(self.warnings):,} warning{'' if len(self.warnings) == 1 else 's'}" if self.warnings else ""
         if self.found:
             own = f", {self.own:,} of them of the data set itself" if self.own else ""
             damaged = f"{len(self.damaged):,} damaged of {count:,} records"
