@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastdata.cache import CachedReader
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
+from fastdata.formats import Reader, open_whole
 from fastdata.formats import open as open_reader
 from fastdata.formats.base import ReadOptions
 
@@ -40,6 +41,22 @@ def open_source(
         if value is not None:
             raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
     return source
+
+
+def open_whole_source(source: Source, options: ReadOptions) -> tuple[Reader, list[tuple[str, str]]]:
+    """The reader of those tars of a path that are whole, and (path, reason) of the others, which are warned of.
+
+    Raises:
+        OptionError: for a reader, which has been opened already.
+        FormatError: none is whole.
+    """
+    if isinstance(source, Reader):
+        raise OptionError("skip_shards=True comes too late for a reader: give the path, list or pattern of the shards")
+    reader, lost = open_whole(source, options)
+    if lost:
+        words = "; ".join(f"{path}: {reason}" for path, reason in lost[:4]) + ("; ..." if len(lost) > 4 else "")
+        warnings.warn(f"{len(lost)} shards are left out, all in skipped_shards: {words}", stacklevel=3)
+    return reader, lost
 
 
 def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool) -> Reader:

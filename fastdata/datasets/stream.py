@@ -19,15 +19,17 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import IterableDataset
 
+from fastdata.codec.info import MAX_PIXELS
 from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.samples import Samples
 from fastdata.datasets.skipped import Skipped
-from fastdata.datasets.source import Source, open_source
+from fastdata.datasets.source import Source, open_source, open_whole_source
 from fastdata.datasets.state import as_state, fingerprint, from_state
 from fastdata.errors import OptionError
+from fastdata.formats.base import ReadOptions
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form
@@ -73,6 +75,8 @@ class ImageStream(IterableDataset[Any]):
         on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
             epoch, position), so that batches keep their sizes, and listed in `skipped`. A machine that runs out of
             something, wrong options, and 32 records in a row that fail are errors all the same.
+        skip_shards: leave out tars of a list, glob, brace pattern or folder that are missing or damaged when the
+            stream is made, and warn of them; all ranks must see the same files.
         verify: compare the checksum (CRC-32) of every image that is read with the one in the index.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
             A data set may lower this limit, never raise it.
@@ -83,6 +87,7 @@ class ImageStream(IterableDataset[Any]):
 
     Attributes:
         reader: the reader, for whatever is not said here.
+        skipped_shards: (path, reason) of every tar that was left out.
         warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
             record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
 
@@ -107,6 +112,7 @@ class ImageStream(IterableDataset[Any]):
         pad: bool = True,
         even: Even = "pad",
         on_error: Literal["raise", "skip"] = "raise",
+        skip_shards: bool = False,
         form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
@@ -129,9 +135,14 @@ class ImageStream(IterableDataset[Any]):
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
         self.form, self._pipeline = form, Pipeline(transform, form)
-        self.reader = open_source(
-            path_or_shards, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
-        )
+        self.skipped_shards: list[tuple[str, str]] = []
+        if skip_shards:
+            options = ReadOptions(image_field, label_field, MAX_PIXELS if max_pixels is None else max_pixels)
+            self.reader, self.skipped_shards = open_whole_source(path_or_shards, options)
+        else:
+            self.reader = open_source(
+                path_or_shards, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
+            )
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
         self._latest: Progress | None = None

@@ -122,6 +122,33 @@ def _opened(items: Sequence[str | os.PathLike[str]], options: ReadOptions) -> Re
     return open_tars(names, options)
 
 
+def open_whole(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: ReadOptions
+) -> tuple[Reader, list[tuple[str, str]]]:
+    """As `open`, of tars, without those that are missing or damaged: these are named, (path, reason).
+
+    Raises:
+        FileNotFoundError: a pattern that no file matches.
+        FormatError: none of them is whole, or a folder is no folder of shards.
+    """
+    from fastdata.formats.tar import open_whole_tars
+
+    items = [path] if isinstance(path, (str, os.PathLike)) else path
+    names = [os.path.abspath(name) for item in items for name in _named(os.fspath(item))]
+    return open_whole_tars([shard for name in names for shard in _shards_of(name)], options)
+
+
+def _shards_of(path: str) -> list[str]:
+    """The tars of a folder, of ours as its manifest lists them, there or not; what is no folder is one itself."""
+    if not os.path.isdir(path):
+        return [path]
+    if (kind := _what_folder(path)) != "tar":
+        raise FormatError(f"{path}: skip_shards is for tar files and folders of these, and this is {_WORDS[kind][0]}")
+    manifest = any_manifest(path)
+    names = sorted(os.listdir(path)) if manifest is None else [file.name for file in manifest.files]
+    return [os.path.join(path, name) for name in names if name.endswith(".tar") and not name.startswith(".")]
+
+
 def load(place: str) -> object:
     """What a "module:name" of the table stands for."""
     module, _, name = place.partition(":")
@@ -171,10 +198,15 @@ def _refuse_fields(path: str, options: ReadOptions) -> None:
 
 
 def _expanded(pattern: str) -> list[str]:
-    """The absolute paths that a path or pattern stands for; what exists by that very name is no pattern."""
+    """The absolute paths that a path or pattern stands for, which are there."""
+    return [_existing(name) for name in _named(pattern)]
+
+
+def _named(pattern: str) -> list[str]:
+    """The paths that a path or pattern stands for; what exists by that very name is no pattern."""
     check_local(pattern)
     if os.path.lexists(pattern):
-        return [_existing(pattern)]
+        return [pattern]
     from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
 
     try:
@@ -187,7 +219,7 @@ def _expanded(pattern: str) -> list[str]:
         if not matches:
             _refuse_unlisted(name)
             raise FileNotFoundError(f"no file matches {name!r}")
-        found += map(_existing, matches)
+        found += matches
     return found
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fastdata.errors import FormatError
+from fastdata.errors import FormatError, resource_error
 from fastdata.formats.descriptors import open_regular
 from fastdata.formats.files import CheckedFile, Stamp, stamp_at, wrong_length
 from fastdata.formats.index import Columns, unpack
@@ -92,8 +92,13 @@ def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
     return manifest
 
 
-def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
+def check_files(root: str, manifest: Manifest, absent: Collection[str] = ()) -> tuple[list[str], list[Stamp]]:
     """The data files that a manifest lists below `root`, each there and of exactly the length it states.
+
+    Args:
+        root: the folder.
+        manifest: its manifest.
+        absent: names of files that will not be read, and are not looked at.
 
     Raises:
         FormatError: naming the first file that is missing, no regular file, or of another length.
@@ -101,18 +106,36 @@ def check_files(root: str, manifest: Manifest) -> tuple[list[str], list[Stamp]]:
     files, stamps = [os.path.join(root, local(f.name)) for f in manifest.files], list[Stamp]()
     if len(set(files)) < len(files):
         raise FormatError(f"{root}: damaged manifest: it lists a file twice; convert the data again")
-    for path, length in zip(files, (f.bytes for f in manifest.files), strict=True):
-        try:
-            stamps.append(stamp_at(path))
-        except FormatError:
-            raise
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: a file of this data set cannot be read ({error}); copy it again") from error
-        if stamps[-1].length != length:
-            raise wrong_length(path, stamps[-1].length, length)
+    for path, file in zip(files, manifest.files, strict=True):
+        stamps.append(Stamp(0, 0, file.bytes, 0) if file.name in absent else _checked_stamp(path, file.bytes))
     if read_manifest(root, manifest.format) != manifest:  # swapped between the manifest and the last of the files
         raise FormatError(f"{root}: the data set was replaced while it was opened; open it again")
     return files, stamps
+
+
+def absent_files(root: str, manifest: Manifest) -> dict[str, FormatError]:
+    """What `check_files` would refuse, by the name of each file."""
+    found = {}
+    for file in manifest.files:
+        try:
+            _checked_stamp(os.path.join(root, local(file.name)), file.bytes)
+        except FormatError as error:
+            if resource_error(error) is not None:  # a disk or network that fails loses no shard
+                raise
+            found[file.name] = error
+    return found
+
+
+def _checked_stamp(path: str, length: int) -> Stamp:
+    try:
+        stamp = stamp_at(path)
+    except FormatError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: a file of this data set cannot be read ({error}); copy it again") from error
+    if stamp.length != length:
+        raise wrong_length(path, stamp.length, length)
+    return stamp
 
 
 def check_index(columns: Columns, manifest: Manifest, lengths: Sequence[int], where: str) -> None:

@@ -12,18 +12,19 @@ read as foreign. Tars that others wrote are scanned once, headers only, in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import partial
 from typing import cast
 
 import numpy as np
 
-from fastdata.errors import FormatError
+from fastdata.errors import FormatError, resource_error
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.concat import ConcatReader, SliceReader
 from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME, unpack
 from fastdata.formats.opening import (
+    absent_files,
     any_manifest,
     check_files,
     check_index,
@@ -47,8 +48,8 @@ _USTAR_MAX, _NAME_BYTES = 8**11 - 1, 100
 _OWNER = slice(265, 265 + len(MARK) + 1)  # the owner's name in a tar header, with its NUL
 
 
-def open_tar(path: str, options: ReadOptions = READ_OPTIONS) -> Reader:
-    """Open a folder of shards or one tar, ours or foreign.
+def open_tar(path: str, options: ReadOptions = READ_OPTIONS, absent: Collection[str] = ()) -> Reader:
+    """Open a folder of shards or one tar, ours or foreign; `absent` names shards that will not be read.
 
     Raises:
         FormatError: unfinished, cut or changed since it was written, compressed, or no tar.
@@ -57,12 +58,12 @@ def open_tar(path: str, options: ReadOptions = READ_OPTIONS) -> Reader:
         return open_tars([path], options)
     manifest = read_manifest(path, "tar")
     if manifest is not None:
-        files, stamps = check_files(path, manifest)
+        files, stamps = check_files(path, manifest, absent)
         if not files or os.path.basename(files[-1]) != INDEX_NAME:
             raise FormatError(f"{path}: damaged manifest: no {INDEX_NAME} in its files; convert the data again")
         lengths = [stamp.length for stamp in stamps[:-1]]
         columns, check = load_index(files[-1], stamps[-1], manifest, lengths)
-        reopen = partial(open_tar, options=options)
+        reopen = partial(open_tar, options=options, absent=absent)
         return PackedReader(
             Packed(
                 path, manifest, columns, files[:-1], lengths, reopen, stamps[:-1], _check_rest, options,
@@ -101,6 +102,28 @@ def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Read
     return parts[0] if len(parts) == 1 else ConcatReader(parts)
 
 
+def open_whole_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> tuple[Reader, list[tuple[str, str]]]:
+    """As `open_tars`, but without those that are missing or damaged, which are named: (path, reason).
+
+    Raises:
+        FormatError: none of them is whole.
+    """
+    parts, lost, shards = list[Reader](), list[tuple[str, str]](), _Shards(options, lenient=True)
+    for path in paths:
+        try:
+            single = _open_single(path, options)
+            part = shards.open(path) if single is None else single
+            parts.append(open_foreign((path,), options) if part is None else part)
+        except (FormatError, FileNotFoundError) as error:
+            if resource_error(error) is not None:
+                raise
+            lost.append((path, str(error).removeprefix(f"{path}: ")))
+    if not parts:
+        first = f"; the first one, {lost[0][0]}: {lost[0][1]}" if lost else ""
+        raise FormatError(f"none of {len(lost)} shards can be read{first}")
+    return parts[0] if len(parts) == 1 else ConcatReader(parts), lost
+
+
 def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
     """One tar of ours with its index inside; None where it has none."""
     with CheckedFile(path) as file:
@@ -126,11 +149,13 @@ def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
 class _Shards:
     """Shards of ours that are named one by one: the part of their folder's records that lies in each.
 
-    What the manifest of its folder lists is ours, also where the first bytes, which would say so, were lost.
+    What the manifest of its folder lists is ours, also where the first bytes, which would say so, were lost. Where
+    it is lenient, only the shards that are named need be whole.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, options: ReadOptions, *, lenient: bool = False) -> None:
+        self._options, self._lenient = options, lenient
+        self._absent: dict[str, dict[str, FormatError]] = {}
         self._listed: dict[str, set[str] | None] = {}
         self._opened: dict[str, PackedReader] = {}
 
@@ -145,12 +170,16 @@ class _Shards:
             manifest = any_manifest(folder)
             ours = manifest is not None and manifest.format == "tar"
             self._listed[folder] = {file.name for file in manifest.files} if manifest and ours else None
+            self._absent[folder] = absent_files(folder, manifest) if manifest and ours and self._lenient else {}
         listed = self._listed[folder]
         if listed is None or name not in listed:
             _refuse_ours(path, listed is not None)
             return None
+        if name in (absent := self._absent[folder]):
+            raise absent[name]
         if folder not in self._opened:
-            self._opened[folder] = cast("PackedReader", open_tar(folder, self._options))
+            whole = open_tar(folder, self._options, frozenset(absent) - {INDEX_NAME})
+            self._opened[folder] = cast("PackedReader", whole)
         rows = self._opened[folder].rows_in_file(name)
         if rows is None:
             raise FormatError(f"{path}: damaged manifest: its index knows no such file; convert the data again")
