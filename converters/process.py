@@ -18,6 +18,7 @@ from typing import Any
 
 from fastdata.codec.chatter import anonymous_file
 from fastdata.converters.worker import run_spawned
+from fastdata.signals import SENT_TO_ALL, blocked
 
 # One thread in every library that would start a pool of its own: the processes are the parallelism.
 _SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -80,12 +81,13 @@ def _start(log: int, descriptors: Sequence[int]) -> tuple[Any, Any]:
     with ours, theirs:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, str(theirs.fileno()), *_search_path()],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno(), *descriptors],
-            start_new_session=True,
-            env={**os.environ, **{name: "1" for name in _SINGLE if name not in os.environ}},
-        )  # fmt: skip
+        with blocked(SENT_TO_ALL):  # until the worker passes them by
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CODE, str(theirs.fileno()), *_search_path()],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno(), *descriptors],
+                start_new_session=True,
+                env={**os.environ, **{name: "1" for name in _SINGLE if name not in os.environ}},
+            )  # fmt: skip
         return Connection(ours.detach()), process
 
 

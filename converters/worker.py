@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fastdata.codec.chatter import anonymous_file, condense
+from fastdata.signals import SENT_TO_ALL, pass_by
 
 Function = Callable[[Any], tuple[Any, bytes]]
 Answer = tuple[Any, bytes, str]
@@ -56,6 +57,7 @@ def run_spawned(connection: Any) -> None:
 
 def serve(connection: Any) -> None:
     """Receive what to call, then lists of items, and answer until None comes or the connection ends."""
+    pass_by(SENT_TO_ALL)  # they are the parent's to answer, and it ends its workers
     with contextlib.suppress(ValueError, OSError):
         faulthandler.enable(2)  # a crash leaves its stack in the anonymous file, where the parent finds it
     warnings.simplefilter("always")  # once for each file, not once for each process

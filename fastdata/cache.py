@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 from multiprocessing import context
 from typing import Any
 
-from fastdata.errors import CacheError, FormatError
+from fastdata.errors import CacheError, FormatError, ResourceError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.places import record_of
 from fastdata.formats.verify import Problem, problems_of
+from fastdata.limits import refused
 from fastdata.manifest import Manifest
 from fastdata.progress import progress
 from fastdata.sharedmem import SharedBlock, free_memory
@@ -44,7 +45,7 @@ class CachedReader(PackedReader):
         verify: compare the checksums of what is read, once.
 
     Raises:
-        CacheError: it would take more than half of the memory that is free; nothing was read.
+        CacheError: it would take more than half of the memory that is free, or more than this process may have.
         FormatError: the data are damaged.
     """
 
@@ -52,11 +53,18 @@ class CachedReader(PackedReader):
         self._recipe = pickle.dumps(reader), verify
         payload = sum(map(reader.size, range(len(reader))))
         _check_fits(reader, payload)
-        block = SharedBlock(max(1, payload))
-        builder = _fill(reader, block.buffer, not progress, verify)
-        index = b"".join(pack(builder.columns()))
-        index_block = SharedBlock(len(index))
-        index_block.buffer[:] = index
+        try:
+            block = SharedBlock(max(1, payload))
+            builder = _fill(reader, block.buffer, not progress, verify)
+            index = b"".join(pack(builder.columns()))
+            index_block = SharedBlock(len(index))
+            index_block.buffer[:] = index
+        except (ResourceError, MemoryError) as error:
+            reason = str(error) if isinstance(error, ResourceError) else refused(error)
+            raise CacheError(
+                f"{reader.path}: a RAM cache takes {_megabytes(payload)} ({len(reader):,} records): {reason}; "
+                "raise the limit, or leave the cache out (the system keeps of the file what fits)"
+            ) from error
         fields = tuple(builder.fields)
         options = getattr(reader, "options", READ_OPTIONS)
         self._adopt(dataclasses.replace(reader.manifest, fields=fields), reader.path, options, block, index_block)

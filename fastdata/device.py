@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import GeneratorType
 from typing import Any, Generic, TypeVar, cast
 
@@ -21,6 +21,7 @@ from fastdata.ahead import Progress, one_ahead
 from fastdata.errors import OptionError
 from fastdata.nest import map_tensors
 from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, make_scaling
+from fastdata.turn import InTurn
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "CUDAPrefetcher", "one_ahead"]
 
@@ -85,9 +86,9 @@ class CUDAPrefetcher(Generic[T]):
         self._progress: Progress | None = None
 
     def __iter__(self) -> Iterator[T]:
-        return self._moved(iter(self.loader))  # which begins now, as it does without a prefetcher
+        return InTurn(self._moved(iter(self.loader)))  # which begins now, as it does without a prefetcher
 
-    def _moved(self, batches: Iterator[T]) -> Iterator[T]:
+    def _moved(self, batches: Iterator[T]) -> Generator[T, None, None]:
         try:
             if self.device.type == "cuda":
                 yield from self._through_side_stream(batches)

@@ -8,6 +8,7 @@ file. `free_memory` says how much such a block may take.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import context
 from typing import TYPE_CHECKING, Any
+
+from fastdata.errors import OutOfMemoryError, ResourceError
+from fastdata.limits import refused
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,16 +52,20 @@ class SharedBlock:
 
     Args:
         size: bytes, at least 1.
+
+    Raises:
+        ResourceError: the system does not give so much.
     """
 
     def __init__(self, size: int) -> None:
-        descriptor = _anonymous_file()
-        try:
-            os.ftruncate(descriptor, size)
-            self._adopt(descriptor, size)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with _told(size):
+            descriptor = _anonymous_file()
+            try:
+                os.ftruncate(descriptor, size)
+                self._adopt(descriptor, size)
+            except BaseException:
+                os.close(descriptor)
+                raise
 
     def _adopt(self, descriptor: int, size: int) -> None:
         self._map: mmap.mmap | None = mmap.mmap(descriptor, size)
@@ -80,12 +88,16 @@ class SharedBlock:
         """Make the block `size` bytes long; memory is taken when it is touched.
 
         Every process that holds the block calls this for itself. Views made before keep seeing the same memory.
+
+        Raises:
+            ResourceError: the system does not give so much.
         """
         if self._map is None:
             raise ValueError("this shared block is closed")
-        if os.fstat(self._descriptor).st_size < size:
-            os.ftruncate(self._descriptor, size)
-        self._map, self.size = mmap.mmap(self._descriptor, size), size
+        with _told(size):
+            if os.fstat(self._descriptor).st_size < size:
+                os.ftruncate(self._descriptor, size)
+            self._map, self.size = mmap.mmap(self._descriptor, size), size
 
     @contextmanager
     def locked(self) -> Iterator[memoryview]:
@@ -126,9 +138,21 @@ class SharedBlock:
         return f"<SharedBlock of {self.size} bytes{', closed' if self._map is None else ''}>"
 
 
+@contextmanager
+def _told(size: int) -> Iterator[None]:
+    """What the system refuses, as an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        kind = OutOfMemoryError if error.errno == errno.ENOMEM else ResourceError
+        reason = refused(error) or error.strerror
+        raise kind(f"{size:,} bytes of shared memory cannot be had: {reason}") from error
+
+
 def _attach(passed: Any, size: int) -> SharedBlock:
     block = SharedBlock.__new__(SharedBlock)
-    block._adopt(_received(passed), size)
+    with _told(size):
+        block._adopt(_received(passed), size)
     return block
 
 

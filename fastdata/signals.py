@@ -19,7 +19,8 @@ def _numbers(*names: str) -> frozenset[int]:
     return frozenset(int(getattr(signal, name)) for name in names if hasattr(signal, name))
 
 
-_SENT_TO_ALL = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+# What a terminal or a scheduler sends to every process of a job.
+SENT_TO_ALL = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 # What tells a process of its own faults, children and clocks. A handler of the program is not a worker's, but to ignore
 # these would change what the worker itself does.
 _OF_ONES_OWN = _numbers(
@@ -42,7 +43,7 @@ _SOON_SECONDS = 0.01
 
 def for_the_program() -> frozenset[int]:
     """The signals that workers pass by: what is sent to all processes of a job, and whatever the program handles."""
-    return _SENT_TO_ALL | (frozenset(_handled()) - _OF_ONES_OWN)
+    return SENT_TO_ALL | (frozenset(_handled()) - _OF_ONES_OWN)
 
 
 def _handled() -> Iterator[int]:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fastdata.errors import LoadError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
 
 
 class Turn:
@@ -46,3 +53,22 @@ class Turn:
 
     def __exit__(self, *_: object) -> None:
         self.give_back()
+
+
+class InTurn(Generic[T]):
+    """What a generator gives, to one thread at a time: by itself it would raise in all others."""
+
+    def __init__(self, items: Generator[T, None, None]) -> None:
+        self._items, self._turn = items, Turn()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        with self._turn:
+            return next(self._items)
+
+    def close(self) -> None:
+        """End the generator, once no other thread waits in it."""
+        with self._turn:
+            self._items.close()

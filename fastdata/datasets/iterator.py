@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastdata.datasets.epochs import Place
+from fastdata.turn import Turn
 
 
 @dataclass(slots=True)
@@ -42,12 +42,10 @@ class StreamIterator(Iterator[Any]):
     def __init__(self, items: Iterator[Any], progress: Progress, begun: Callable[[Place], None]) -> None:
         self._items, self._progress, self._begun = items, progress, begun
         self._asked = False
-        self._process, self._lock = os.getpid(), threading.Lock()
+        self._turn = Turn()
 
     def __next__(self) -> Any:
-        if self._process != os.getpid():  # forked, maybe while another thread held the lock
-            self._process, self._lock = os.getpid(), threading.Lock()
-        with self._lock:
+        with self._turn:
             if not self._asked:
                 self._asked = True
                 self._begun(self._progress.place)

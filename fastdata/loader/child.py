@@ -17,6 +17,8 @@ from fastdata.loader.start import NAME, Carried, Deaf, forget, one_at_a_time, ru
 
 # How long a process that has ended, or is being killed, may take until its parent knows how.
 _GRACE_SECONDS = 1.0
+# What a start opens at most at a time: pipes to the child, from it, for its errors and for helpers, and its descriptor.
+_START_DESCRIPTORS = 16
 
 
 class Child:
@@ -35,6 +37,7 @@ class Child:
 
     def __init__(self, context: Any, *arguments: Any, others: list[Connection], main: bool) -> None:
         method = context.get_start_method()
+        _check_room()
         with one_at_a_time():
             self.connection, theirs = context.Pipe()
             carried = Carried(theirs, *arguments, [self.connection, *others] if method == "fork" else [])
@@ -108,6 +111,17 @@ class Child:
         self._process.close()
         forget(self._process)
         self._let_go()
+
+
+def _check_room() -> None:
+    """See that a start will not run out of descriptors half-way: multiprocessing would leave some of them behind."""
+    spare: list[int] = []
+    try:
+        for _ in range(_START_DESCRIPTORS):
+            spare.append(os.open(os.devnull, os.O_RDONLY))  # what was opened is closed
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)
 
 
 def _let_go(end: int | None, served: bool) -> None:

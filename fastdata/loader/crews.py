@@ -65,25 +65,38 @@ class Crews:
             crew.stop()
             return
         crew.rest()
-        self._idle.append(crew)
+        if crew.owner is not None:  # the caller's own is nothing to keep
+            self._idle.append(crew)
 
     def watch(self, iteration: Iteration) -> None:
         """Remember an iterator, which ends when the loader is closed."""
         self._iterations.add(iteration)
 
-    def forget(self) -> None:
-        """What is done when nobody holds the loader any more."""
-        with uninterrupted_finalizer():
-            self.close()
-
     def close(self) -> None:
         self._closed = True
-        for iteration in list(self._iterations):
-            iteration.cut_off()
-        while self._idle:
-            crew = self._idle.pop()
-            if _is_ours(crew):
-                crew.stop()
+        _end(self._idle, self._iterations)
+
+    def end_with(self, loader: object) -> None:
+        """Close when nobody holds the loader any more, and when Python ends.
+
+        What is kept for that must not lead to the user's callables: a `collate_fn` may be a method of what holds the
+        loader, which then lived for ever.
+        """
+        weakref.finalize(loader, _forgotten, self._idle, self._iterations)
+
+
+def _end(idle: list[Crew], iterations: weakref.WeakSet[Iteration]) -> None:
+    for iteration in list(iterations):
+        iteration.cut_off()
+    while idle:
+        crew = idle.pop()
+        if _is_ours(crew):
+            crew.stop()
+
+
+def _forgotten(idle: list[Crew], iterations: weakref.WeakSet[Iteration]) -> None:
+    with uninterrupted_finalizer():
+        _end(idle, iterations)
 
 
 def _is_ours(crew: Crew) -> bool:

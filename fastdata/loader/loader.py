@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from types import TracebackType
@@ -177,7 +176,7 @@ class DataLoader(TorchShape):
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
         self.warnings = Remarks()
-        weakref.finalize(self, self._crews.forget)  # also when it is forgotten, and when Python ends
+        self._crews.end_with(self)
 
     @property
     def _settings(self) -> Settings:

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.errors import OptionError, ResourceError, WorkerError
 from fastdata.formats.places import Places
+from fastdata.limits import refused
 from fastdata.loader.child import Child
 from fastdata.loader.crew import Job, Laid, Lost, merged, too_slow
 from fastdata.loader.layout import Layout
@@ -147,16 +149,25 @@ class ProcessCrew:
         self._layout: Layout | None = None
         self._ring: Ring | None = None
         self._generation = 0
-        self._block = SharedBlock(PAGE)
+        main = check_main(recipe, context.get_start_method())
         self._members: list[_Member] = []
+        self._block = SharedBlock(PAGE)
         try:
-            main = check_main(recipe, context.get_start_method())
             for _ in range(workers):
                 with uninterrupted():  # a worker that was started is one of these, whatever comes
                     self._members.append(_Member(context, self._block, recipe, self._members, main=main))
-        except BaseException:
+        except BaseException as error:
+            started = len(self._members)
             self.stop()
-            raise
+            if not isinstance(error, (OSError, EOFError, MemoryError)):
+                raise
+            reason = None if isinstance(error, EOFError) else refused(error)
+            if reason is None:
+                raise WorkerError(f"worker {started + 1} of {workers} could not be started: {error!r}") from error
+            raise OptionError(
+                f"num_workers={workers}: worker {started + 1} could not be started, since {reason}; use fewer workers, "
+                "or raise the limit"
+            ) from error
 
     def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
         if self._ring is not None:
@@ -168,7 +179,13 @@ class ProcessCrew:
             layout = answer
         self._layout = None if self._collating else layout
         nbytes = 0 if self._layout is None else self._layout.nbytes
-        self._ring = Ring(self._block, self._batch_size, nbytes, self.depth)
+        try:
+            self._ring = Ring(self._block, self._batch_size, nbytes, self.depth)
+        except ResourceError as error:
+            raise OptionError(
+                f"{error}; it is for batches of {self._batch_size} samples of {nbytes:,} bytes, {self.depth} at work "
+                "and some in use: use a smaller batch_size or prefetch_factor, or fewer workers"
+            ) from error
         for member in self._members:
             member.tell(("lay_out", self._layout, self._batch_size, self._ring.size))
             member.parts.append(None)
@@ -229,6 +246,8 @@ class ProcessCrew:
         answer = member.heard()
         part = member.parts.popleft()
         if part is None:
+            if answer is not None:
+                raise ResourceError(f"a loader worker (pid {member.child.pid}) has no room for the batches: {answer}")
             return []
         job = part.job
         job.parts -= 1

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from fastdata.errors import OptionError
 from fastdata.formats.places import COLUMNS, Places
 from fastdata.loader.crew import Job, Laid, Lost, SoloCrew, too_slow
 from fastdata.loader.generators import forsake
@@ -35,8 +36,17 @@ class ThreadCrew(SoloCrew):
         self._made: queue.SimpleQueue[tuple[int, Job, Exception | None]] = queue.SimpleQueue()
         # Daemons, since a stuck one must not keep Python from ending.
         self._threads = [threading.Thread(target=self._work, name="fastdata", daemon=True) for _ in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:  # there are no more threads
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            started = len(self._threads)
+            self.stop()
+            raise OptionError(
+                f"num_workers={workers}: thread {started + 1} could not be started ({error}); use fewer workers, or "
+                "raise the limit (`ulimit -u`, `ulimit -v`)"
+            ) from error
 
     def _work(self) -> None:
         while (order := self._todo.get()) is not None:

@@ -25,7 +25,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from fastdata.errors import OptionError, resource_error, resource_words
+from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
 from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
 from fastdata.loader.recipe import Failure, Maker, Notices, Recipe
@@ -81,10 +81,17 @@ class _Worker:
             # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
             self._connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
 
-    def lay_out(self, layout: Layout | None, batch_size: int, size: int) -> None:
-        """The block has grown to `size`; slots are for `batch_size` samples, which lie in them like this."""
-        self._block.grow(size)
+    def lay_out(self, layout: Layout | None, batch_size: int, size: int) -> str | None:
+        """The block has grown to `size`; slots are for `batch_size` samples, which lie in them like this.
+
+        The answer is why that cannot be, where this process may not map so much.
+        """
         self._layout, self._batch_size = layout, batch_size
+        try:
+            self._block.grow(size)
+        except ResourceError as error:
+            return str(error)
+        return None
 
     def probe(self, epoch: int, *place: int) -> Layout | Failure:
         """The layout of a sample."""
