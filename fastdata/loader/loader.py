@@ -15,6 +15,7 @@ from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import in_memory, refuse_unknown
+from fastdata.datasets.state import fingerprint
 from fastdata.formats import Reader, checksum
 from fastdata.formats.base import allowed_pixels
 from fastdata.formats.places import source_of
@@ -22,7 +23,7 @@ from fastdata.loader.crews import Crews
 from fastdata.loader.draws import Drawn, length_of
 from fastdata.loader.given import given_as
 from fastdata.loader.iteration import Iteration
-from fastdata.loader.passes import Pass, Passes, Position, fingerprint_of
+from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.recipe import Recipe
 from fastdata.loader.schedule import Ended, Schedule, planned, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
@@ -249,7 +250,7 @@ class DataLoader(TorchShape):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint_of(self.reader)
+        return fingerprint(self.reader)
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader stands, as plain JSON values: what was handed out, by the iterator that began last."""

@@ -6,13 +6,11 @@ its epoch when the first batch is asked of it: one from which nothing was drawn 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
 from fastdata.loader.schedule import Schedule, split_of
 from fastdata.loader.settings import Settings, integer
 
@@ -169,13 +167,3 @@ class Pass:
     def end(self) -> None:
         """The iterator has said that nothing more comes."""
         self._passes.stands(self._start, Position(self.schedule.epoch + 1))
-
-
-def fingerprint_of(reader: Reader) -> str:
-    """What a state knows the data by: their fingerprint; others' data have none, and are known by their keys."""
-    if reader.manifest.fingerprint:
-        return reader.manifest.fingerprint
-    found = hashlib.sha256()
-    for key in reader.keys:
-        found.update(key.encode("utf-8", "surrogateescape") + b"\0")
-    return found.hexdigest()
