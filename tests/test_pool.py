@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,6 +56,21 @@ def test_answers_come_in_order(workers: int, chunk: int) -> None:
 @given(st.integers(0, 60), st.integers(1, 9))
 def test_any_number_of_items_and_any_chunk(count: int, chunk: int) -> None:
     assert answers("echo", range(count), chunk) == list(range(count))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+def test_workers_pass_by_the_signals_that_are_sent_to_all_processes() -> None:
+    """From their first moment on: they are the program's to answer."""
+    with Pool(1, TARGETS + "echo") as pool:
+        pool.start(1)
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+        for number in numbers:
+            os.kill(pool._workers[0].process.pid, number)
+        values = []
+        for value, _, chatter in pool.map(range(50)):
+            os.kill(pool._workers[0].process.pid, numbers[value % 4])
+            values.append((value, chatter))
+    assert values == [(value, "") for value in range(50)]
 
 
 def test_no_items_start_no_more_than_one_worker() -> None:
