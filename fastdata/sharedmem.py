@@ -160,8 +160,9 @@ def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("fastdata", os.MFD_CLOEXEC)
-        except OSError:  # an old kernel, or a sandbox that forbids it
-            pass
+        except OSError as error:  # an old kernel, or a sandbox that forbids it
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # a file would lack them, too
+                raise
     # On Windows an open file cannot be unlinked; O_TEMPORARY deletes it with its last handle instead.
     descriptor, name = tempfile.mkstemp(prefix="fastdata-")
     if sys.platform == "win32":

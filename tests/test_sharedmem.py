@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import multiprocessing
 import os
 import pickle
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -143,3 +145,14 @@ def test_free_memory_is_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_memory() == 70
     monkeypatch.setattr(sharedmem, "_group_free", lambda: iter([-5]))
     assert free_memory() == 0
+
+
+@linux
+def test_what_has_run_out_is_not_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", fails, raising=False)
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: pytest.fail("a temporary file was asked for"))
+    with pytest.raises(OSError, match="Too many open files"):
+        SharedBlock(100)
