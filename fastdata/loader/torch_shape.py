@@ -68,8 +68,7 @@ class TorchShape(ABC):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._fixed or (name in INSTEAD and name != "dataset"):
             raise AttributeError(
-                f"{name} cannot be changed: workers have been told already; make another loader, "
-                f"fastdata.DataLoader(..., {name}={value!r:.60})"
+                f"{name} cannot be changed: workers have been told already; make another loader with it"
             )
         super().__setattr__(name, value)
 
