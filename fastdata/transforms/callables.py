@@ -69,8 +69,8 @@ class PictureCall:
         if self._kind != "plain" or self._form is not None or not isinstance(given, np.ndarray):
             return ""
         return (
-            f"; it was called with a {given.dtype} array of {' x '.join(map(str, given.shape))}, since its class is none "
-            "of torchvision's: form='pil' or form='tensor' gives it a PIL image or a C x H x W tensor"
+            f"; it was called with a {given.dtype} array of {' x '.join(map(str, given.shape))}, since its class is "
+            "none of torchvision's: form='pil' or form='tensor' gives it a PIL image or a C x H x W tensor"
         )
 
     def __repr__(self) -> str:
