@@ -45,7 +45,7 @@ def any_manifest(folder: str) -> Manifest | None:
         return None
     with open(descriptor, "rb", buffering=0) as file:
         large = status.st_size > MOST_MANIFEST
-        blob = file.read(1 << 10 if large else MOST_MANIFEST)  # in a head alone, ours are known by their first entry
+        blob = file.read(1 << 10 if large else status.st_size)  # in a head alone, ours are known by their first entry
     if not is_manifest(blob):
         return None
     if large:

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
-import signal
 import time
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,109 +18,21 @@ from numpy.typing import NDArray
 from fastdata.errors import OptionError, ResourceError, WorkerError
 from fastdata.formats.places import Places
 from fastdata.limits import refused
-from fastdata.loader.child import Child
-from fastdata.loader.crew import Job, Laid, Lost, merged, too_slow
+from fastdata.loader.crew import Job, Laid, merged, too_slow
 from fastdata.loader.layout import Layout
+from fastdata.loader.member import GRACE_SECONDS, Member, Part
 from fastdata.loader.recipe import Failure, Recipe
 from fastdata.loader.ring import PAGE, Ring
 from fastdata.loader.start import check_main
 from fastdata.sharedmem import SharedBlock
 from fastdata.signals import uninterrupted
 
-# A worker that was told to end and does not is killed: it is decoding for nobody.
-_GRACE_SECONDS = 1.0
 # Messages on their way to one worker. Each is some 150 bytes and takes about 1 kB of a socket's buffer, of which Linux
 # gives 208 kB and others less: sending one never waits for a worker, which may itself be waiting to send.
 _MOST_UNDER_WAY = 32
 # A batch is shared among the workers, so that the first one comes soon and all end at the same time, but not in parts
 # smaller than this: each costs two messages, some 60 us of the main process.
 _LEAST_PART = 32
-# What the kernel ends a process with that asks for memory there is none of.
-_OUT_OF_MEMORY = {-getattr(signal, name) for name in ("SIGKILL", "SIGBUS") if hasattr(signal, name)}
-_CRASHED = {-getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE") if hasattr(signal, name)}
-
-
-class _Part(NamedTuple):
-    """The samples `first` .. `stop` of what a job wants."""
-
-    job: Job
-    first: int
-    stop: int
-
-    @property
-    def samples(self) -> list[int]:
-        """The numbers of the records."""
-        return self.job.wanted[self.first : self.stop, 0].tolist()  # type: ignore[no-any-return]
-
-
-class _Member:
-    """A worker process, and the parts of jobs that it has not answered yet, oldest first."""
-
-    def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[_Member], *, main: bool) -> None:
-        self.parts: deque[_Part | None] = deque()  # None: a message whose answer says nothing
-        self._imports_main, self._lived = main, False
-        connections = [other.child.connection for other in others]
-        self.child: Child = Child(context, block, recipe, others=connections, main=main)
-
-    @property
-    def load(self) -> int:
-        """The samples that it has still to make."""
-        return sum(part.stop - part.first for part in self.parts if part is not None)
-
-    def death(self, samples: Sequence[int] = ()) -> Lost:
-        """What to raise when the process has ended. `samples`: the records that it had, where no part tells them."""
-        self.child.ended(_GRACE_SECONDS)
-        code = self.child.code()
-        had = next((part.samples for part in self.parts if part is not None), samples)
-        what = f"loader worker (pid {self.child.pid}) {_described(code)}"
-        if self._imports_main and not self._lived and code == 1:
-            return Lost(
-                f"{what} before it had begun", (), "it imports your script, since a transform is defined there; put "
-                'what the script does under `if __name__ == "__main__":`, or the transform into a module of its own',
-            )  # fmt: skip
-        return Lost(what, had, _advice(code, self._lived))
-
-    def tell(self, message: tuple[Any, ...], samples: Sequence[int] = ()) -> None:
-        try:
-            self.child.connection.send(message)
-        except OSError as error:
-            raise self.death(samples) from error
-
-    def heard(self, samples: Sequence[int] = ()) -> Any:
-        try:
-            blob = self.child.connection.recv_bytes()
-        except (EOFError, OSError) as error:
-            raise self.death(samples) from error
-        self._lived = True
-        return pickle.loads(blob)
-
-
-def _described(code: int | None) -> str:
-    """An exit code in words.
-
-    >>> _described(3), _described(-9)
-    ('ended with exit code 3', 'was ended by signal 9 (SIGKILL)')
-    """
-    if code is None:
-        return "has ended; its exit code was taken by another wait of this program"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with suppress(ValueError):
-        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    return f"was ended by signal {-code}"
-
-
-def _advice(code: int | None, lived: bool) -> str:
-    """What to do about a death."""
-    again = "the loader can be iterated again"
-    if code in _OUT_OF_MEMORY:
-        return f"often memory ran out: use fewer workers or smaller batches; {again}"
-    if code in _CRASHED:
-        return f"native code crashed, of a transform or a decoder; {again}"
-    if code is not None and code >= 0:
-        why = "a transform ended it, or an error that stands on stderr"
-        return f"{why}; {again}" if lived else f"{why}, before it had begun"
-    return again
 
 
 class ProcessCrew:
@@ -150,12 +57,12 @@ class ProcessCrew:
         self._ring: Ring | None = None
         self._generation = 0
         main = check_main(recipe, context.get_start_method())
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._block = SharedBlock(PAGE)
         try:
             for _ in range(workers):
                 with uninterrupted():  # a worker that was started is one of these, whatever comes
-                    self._members.append(_Member(context, self._block, recipe, self._members, main=main))
+                    self._members.append(Member(context, self._block, recipe, self._members, main=main))
         except BaseException as error:
             started = len(self._members)
             self.stop()
@@ -219,11 +126,11 @@ class ProcessCrew:
             ready = (member for member in self._members if len(member.parts) < _MOST_UNDER_WAY)
             member = min(ready, key=lambda each: each.load)
             member.tell((name, self._generation, slot, first, stop, rows, job.epoch))
-            member.parts.append(_Part(job, first, stop))
+            member.parts.append(Part(job, first, stop))
         return True
 
     def receive(self, timeout: float | None) -> list[Job] | None:
-        by_handle: dict[Any, _Member] = {}
+        by_handle: dict[Any, Member] = {}
         for member in self._members:
             by_handle[member.child.connection] = by_handle[member.child.end] = member
         ready = wait(list(by_handle), timeout)
@@ -242,7 +149,7 @@ class ProcessCrew:
         for member in self._members:
             member.child.kill()
 
-    def _answer(self, member: _Member) -> list[Job]:
+    def _answer(self, member: Member) -> list[Job]:
         answer = member.heard()
         part = member.parts.popleft()
         if part is None:
@@ -302,7 +209,7 @@ class ProcessCrew:
                     member.child.connection.send(None)
                 except OSError:
                     member.child.kill()
-            deadline = time.monotonic() + _GRACE_SECONDS
+            deadline = time.monotonic() + GRACE_SECONDS
             for member in self._members:
                 member.child.close(deadline)
             self._members = []

@@ -67,6 +67,12 @@ def check_linear(owner: str, value: Any) -> None:
         )
 
 
+def check_longest(name: str, size: int, longest: int | None) -> None:
+    """A bound for the longer side, which the shorter one must stay below."""
+    if longest is not None and one_side(name, longest, what="max_size") <= size:
+        raise OptionError(f"{name}: max_size must be greater than size={size}, not {longest!r}")
+
+
 def check_flag(owner: str, name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise OptionError(f"{owner}: {name} must be True or False, not {value!r}")

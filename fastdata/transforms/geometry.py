@@ -30,6 +30,7 @@ from fastdata.transforms.checks import (
     two_sides,
 )
 from fastdata.transforms.plan import Plan, Size
+from fastdata.transforms.sizes import longer, shorter
 
 # torchvision's number of tries at a crop of random area and aspect that fits into the picture.
 _TRIES = 10
@@ -178,14 +179,14 @@ class ResizeShorter(Geometric):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", one_side("ResizeShorter", self.size))
-        _check_longest("ResizeShorter", self.size, self.max_size)
+        check_longest("ResizeShorter", self.size, self.max_size)
         check_flag("ResizeShorter", "antialias", self.antialias)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
-        return plan.resize(_shorter(plan.out_size, self.size, self.max_size), antialias=self.antialias)
+        return plan.resize(shorter(plan.out_size, self.size, self.max_size), antialias=self.antialias)
 
     def size_after(self, size: Size | None, /) -> Size | None:
-        return None if size is None else _shorter(size, self.size, self.max_size)
+        return None if size is None else shorter(size, self.size, self.max_size)
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class Resize(Geometric):
                 raise OptionError(f"Resize: max_size={self.max_size!r} needs a size that is one int, not {self.size!r}")
         else:
             object.__setattr__(self, "size", one_side("Resize", self.size, "or (height, width)"))
-            _check_longest("Resize", self.size, self.max_size)
+            check_longest("Resize", self.size, self.max_size)
         check_flag("Resize", "antialias", self.antialias)
         check_linear("Resize", self.interpolation)
 
@@ -228,7 +229,7 @@ class Resize(Geometric):
             return self.size[::-1]
         if size is None:
             return None
-        return _longer(size, self.max_size or 0) if self.size is None else _shorter(size, self.size, self.max_size)
+        return longer(size, self.max_size or 0) if self.size is None else shorter(size, self.size, self.max_size)
 
 
 @dataclass(frozen=True)
@@ -296,23 +297,3 @@ class Letterbox(Geometric):
 
     def size_after(self, _size: Size | None, /) -> Size | None:
         return self.size[::-1]  # type: ignore[no-any-return]
-
-
-def _shorter(source: Size, size: int, longest: int | None) -> Size:
-    width, height = source
-    short, long = (width, height) if width <= height else (height, width)
-    new_short, new_long = size, int(size * long / short)
-    if longest is not None and new_long > longest:
-        new_short, new_long = max(1, int(longest * new_short / new_long)), longest
-    return (new_short, new_long) if width <= height else (new_long, new_short)
-
-
-def _longer(source: Size, size: int) -> Size:
-    width, height = source
-    other = max(1, int(size * min(source) / max(source)))
-    return (other, size) if width <= height else (size, other)
-
-
-def _check_longest(name: str, size: int, longest: int | None) -> None:
-    if longest is not None and one_side(name, longest, what="max_size") <= size:
-        raise OptionError(f"{name}: max_size must be greater than size={size}, not {longest!r}")
