@@ -22,6 +22,7 @@ from fastdata.seeding import draw
 from fastdata.transforms.checks import (
     check_flag,
     check_linear,
+    check_longest,
     check_picture,
     check_range,
     check_share,
