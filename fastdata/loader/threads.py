@@ -32,6 +32,7 @@ class ThreadCrew(SoloCrew):
         self._generation = 0
         self._at_work: dict[int, Job] = {}
         self._found: queue.SimpleQueue[Layout | Failure | Lost] = queue.SimpleQueue()
+        self._interrupted = False
         self._todo: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
         self._made: queue.SimpleQueue[tuple[int, Job, Exception | None]] = queue.SimpleQueue()
         # Daemons, since a stuck one must not keep Python from ending.
@@ -64,6 +65,8 @@ class ThreadCrew(SoloCrew):
             self._layout = self._layout or layout
             return self._layout
         self._found = found = queue.SimpleQueue[Layout | Failure | Lost]()  # another one's answer may come late
+        if self._interrupted:  # before there was this queue to tell it through
+            raise _interruption()
 
         def look() -> None:
             try:
@@ -107,12 +110,13 @@ class ThreadCrew(SoloCrew):
         return [] if job is None else job.wanted[:, 0].tolist()
 
     def interrupt(self) -> None:
-        nothing = np.empty((0, COLUMNS), np.int64)
-        self._made.put((-1, Job(-1, 0, nothing), None))
-        self._found.put(_ended(GeneratorExit(), nothing))
+        self._interrupted = True
+        self._made.put((-1, Job(-1, 0, np.empty((0, COLUMNS), np.int64)), None))
+        self._found.put(_interruption())
 
     def rest(self) -> None:
         self._generation += 1
+        self._interrupted = False
         self._at_work.clear()
 
     def stop(self) -> None:
@@ -124,6 +128,10 @@ class ThreadCrew(SoloCrew):
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             forsake()
+
+
+def _interruption() -> Lost:
+    return _ended(GeneratorExit(), np.empty((0, COLUMNS), np.int64))
 
 
 def _ended(raised: BaseException, places: Places) -> Lost:
