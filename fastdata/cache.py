@@ -19,7 +19,7 @@ from multiprocessing import context
 from typing import Any
 
 from fastdata.errors import CacheError, FormatError, ResourceError
-from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions
+from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions, raise_named
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
@@ -170,7 +170,11 @@ def _fill(reader: Reader, buffer: memoryview, quiet: bool, verify: bool) -> Inde
     offset = 0
     with progress(len(reader), "cache", quiet=quiet) as bar:
         for row in range(len(reader)):
-            record = record_of(reader, row) if verify else reader[row]
+            try:
+                record = record_of(reader, row) if verify else reader[row]
+            except Exception as error:
+                raise_named(reader, row, error)
+                raise
             places, sizes = [], []
             for blob in record.fields.values():
                 end = offset + len(blob)

@@ -54,6 +54,11 @@ def workers(path: str, **options: Any) -> None:
         list(batches)
 
 
+def fields(path: str, **options: Any) -> None:
+    with fastdata.DataLoader(path, 2, num_workers=0, fields=("key", "npy"), **options) as batches:
+        list(batches)
+
+
 def cached(path: str, *, verify: bool = True) -> None:
     fastdata.ImageDataset(path, cache="ram", verify=verify).reader.close()
 
@@ -64,7 +69,7 @@ def opened(path: str, *, verify: bool = True) -> None:
             reader[number]
 
 
-WAYS: list[Callable[..., None]] = [dataset, stream, loader, workers, cached, opened]
+WAYS: list[Callable[..., None]] = [dataset, stream, loader, workers, fields, cached, opened]
 
 
 @pytest.mark.parametrize("layout", samples.LAYOUTS)

@@ -253,3 +253,16 @@ def test_a_reader_will_do_and_repr_tells(path: Path) -> None:
         assert len(stream) == 6
         assert stream.classes == []
         assert "23 samples, shuffle=True, seed=0, batch_size=4" in repr(stream)
+
+
+def test_a_transform_and_a_form_that_are_set_later_count_and_what_would_not_is_refused(shards: list[str]) -> None:
+    stream = ImageStream(shards)
+    stream.transform, stream.form = (lambda image: (type(image).__name__, image.size)), "pil"
+    assert next(iter(stream))[0][0] == "Image"
+    stream.transform = None
+    assert next(iter(stream))[0].mode == "RGB"
+    for name in ("reader", "on_error"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(stream, name, None)
+    with pytest.raises(AttributeError, match="reader"):
+        fastdata.ImageDataset(stream.reader).reader = stream.reader  # type: ignore[misc]

@@ -21,6 +21,7 @@ import inspect
 import multiprocessing
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import context
@@ -188,6 +189,16 @@ def drops_of_each_worker() -> bool:
         return False
     given = inspect.signature(target).bind_partial(*arguments).arguments
     return given.get("auto_collation") is True and given.get("drop_last") is True
+
+
+def warn_of_drops(path: str, workers: int) -> None:
+    """Say that samples of the data set `path` are lost, and what to do."""
+    warnings.warn(
+        f"{path}: samples are lost: torch's DataLoader makes the batches in each of its {workers} workers by itself, "
+        "and drop_last=True leaves out the last one of each; let the stream make them, ImageStream(..., batch_size=N, "
+        "drop_last=True), and give DataLoader(stream, batch_size=None)",
+        stacklevel=3,
+    )
 
 
 def _owner() -> int:

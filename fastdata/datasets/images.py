@@ -20,6 +20,7 @@ from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import Source, in_memory, open_source, refuse_unknown
 from fastdata.errors import FastdataError, OptionError
+from fastdata.formats import Reader
 from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
 from fastdata.transforms.pipeline import Pipeline
 
@@ -108,10 +109,14 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         reader = open_source(
             path, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
         )
-        self.reader = in_memory(reader, cache, verify=verify, progress=progress)
+        self._reader = in_memory(reader, cache, verify=verify, progress=progress)
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self.classes = list(self.reader.classes)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
 
     @property
     def warnings(self) -> Remarks:

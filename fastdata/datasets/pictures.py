@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastdata.codec.decode import Rules
 from fastdata.datasets.remarks import Remarks
 from fastdata.errors import DecodeError, FastdataError, raise_resource_error
-from fastdata.formats.base import Reader, allowed_pixels, record_name
+from fastdata.formats.base import Reader, allowed_pixels, raise_named, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.places import image_of
 from fastdata.transforms.plan import Plan, Size
@@ -83,11 +83,12 @@ class Pictures:
         Raises:
             FormatError: it cannot be read, or has changed.
             ResourceError: the machine ran out of descriptors or memory, or its disk failed.
+            LoadError: a reader of the user's own raised something else.
         """
         try:
             return image_of(self.reader, index, self._scratch, verify=self._verify)
         except Exception as error:
-            raise_resource_error(error, record_name(self.reader, index))
+            raise_named(self.reader, index, error)
             raise
 
     def _settle(self) -> None:

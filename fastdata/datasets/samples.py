@@ -98,7 +98,7 @@ class Samples:
         for index in np.unique(indices).tolist():
             try:
                 blob = self._pictures.encoded(index)
-            except FormatError:  # raised again where this record stands
+            except (FormatError, LoadError):  # raised again where this record stands
                 continue
             room -= len(blob)
             if room < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import os
@@ -33,30 +34,36 @@ def open_source(
         OptionError: an option that cannot be used, or names of fields for a reader, which was opened with its own.
         FormatError: the path is no data set.
     """
-    limit = MAX_PIXELS if max_pixels is None else max_pixels
-    ReadOptions(image_field, label_field, limit, verify)  # refuses what cannot be, also for a reader
+    options = _options(image_field, label_field, max_pixels, verify)  # refuses what cannot be, also for a reader
     if not isinstance(source, Reader):
-        return open_reader(source, image_field=image_field, label_field=label_field, max_pixels=limit)
+        return open_reader(source, image_field=image_field, label_field=label_field, max_pixels=options.max_pixels)
     for name, value in (("image_field", image_field), ("label_field", label_field)):
         if value is not None:
             raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
     return source
 
 
-def open_whole_source(source: Source, options: ReadOptions) -> tuple[Reader, list[tuple[str, str]]]:
-    """The reader of those tars of a path that are whole, and (path, reason) of the others, which are warned of.
+def open_whole_source(
+    source: Source, *, image_field: str | None, label_field: str | None, max_pixels: int | None, verify: bool
+) -> tuple[Reader, list[tuple[str, str]]]:
+    """As `open_source`, of those tars of a path that are whole; (path, reason) of the others, which are warned of.
 
     Raises:
-        OptionError: for a reader, which has been opened already.
+        OptionError: an option that cannot be used; or for a reader, which has been opened already.
         FormatError: none is whole.
     """
     if isinstance(source, Reader):
         raise OptionError("skip_shards=True comes too late for a reader: give the path, list or pattern of the shards")
-    reader, lost = open_whole(source, options)
+    options = _options(image_field, label_field, max_pixels, verify)
+    reader, lost = open_whole(source, dataclasses.replace(options, verify=False))
     if lost:
         words = "; ".join(f"{path}: {reason}" for path, reason in lost[:4]) + ("; ..." if len(lost) > 4 else "")
         warnings.warn(f"{len(lost)} shards are left out, all in skipped_shards: {words}", stacklevel=3)
     return reader, lost
+
+
+def _options(image_field: str | None, label_field: str | None, max_pixels: int | None, verify: bool) -> ReadOptions:
+    return ReadOptions(image_field, label_field, MAX_PIXELS if max_pixels is None else max_pixels, verify)
 
 
 def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool) -> Reader:

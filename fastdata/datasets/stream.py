@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from multiprocessing import context
@@ -19,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from fastdata.codec.info import MAX_PIXELS
-from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker
+from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker, warn_of_drops
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
@@ -29,7 +27,7 @@ from fastdata.datasets.skipped import Skipped
 from fastdata.datasets.source import Source, open_source, open_whole_source
 from fastdata.datasets.state import as_state, fingerprint, from_state
 from fastdata.errors import OptionError
-from fastdata.formats.base import ReadOptions
+from fastdata.formats import Reader
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form
@@ -42,11 +40,6 @@ _AHEAD_BYTES = 32_000_000
 _PLAIN_LOT = 64
 # Mixes 128 runs of 32 records; at 30 kB a record, a mean distance of some 100 MB in the file.
 _BUFFER_SIZE = 4096
-_LOSES = (
-    "{path}: samples are lost: torch's DataLoader makes the batches in each of its {workers} workers by itself, and "
-    "drop_last=True leaves out the last one of each; let the stream make them, ImageStream(..., batch_size=N, "
-    "drop_last=True), and give DataLoader(stream, batch_size=None)"
-)
 
 
 class ImageStream(IterableDataset[Any]):
@@ -131,22 +124,29 @@ class ImageStream(IterableDataset[Any]):
         self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
         if on_error not in ("raise", "skip"):
             raise OptionError(f'on_error must be "raise" or "skip", not {on_error!r}')
-        self.on_error, self._skipped = on_error, Skipped() if on_error == "skip" else None
+        self._skipped = Skipped() if on_error == "skip" else None
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
-        self.form, self._pipeline = form, Pipeline(transform, form)
+        self.form = form
+        Pipeline(transform, form)  # refuses now what cannot be
         self.skipped_shards: list[tuple[str, str]] = []
+        reading: Any = {"image_field": image_field, "label_field": label_field, "max_pixels": max_pixels}
         if skip_shards:
-            options = ReadOptions(image_field, label_field, MAX_PIXELS if max_pixels is None else max_pixels)
-            self.reader, self.skipped_shards = open_whole_source(path_or_shards, options)
+            self._reader, self.skipped_shards = open_whole_source(path_or_shards, verify=verify, **reading)
         else:
-            self.reader = open_source(
-                path_or_shards, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
-            )
+            self._reader = open_source(path_or_shards, verify=verify, **reading)
         self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
         self._ledger = EpochLedger()
         self._latest: Progress | None = None
         self._split(World.expected(*self._given))  # refuses now what could give nothing later
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
+
+    @property
+    def on_error(self) -> str:
+        return "raise" if self._skipped is None else "skip"
 
     @property
     def warnings(self) -> Remarks:
@@ -246,12 +246,13 @@ class ImageStream(IterableDataset[Any]):
         world = self._world()
         split = self._split(world)
         if world.workers > 1 and world.worker == 0 and drops_of_each_worker() and self._ledger.tells_first():
-            warnings.warn(_LOSES.format(path=self.reader.path, workers=world.workers), stacklevel=2)
+            warn_of_drops(self.reader.path, world.workers)
         # Claimed here, not when the first sample is asked for: workers and epochs begin in the order of their iter().
         place = self._ledger.claim()
         order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
         spans = split.spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
-        samples = Samples(self._pictures, self._pipeline, order, self.form, _AHEAD_BYTES, self._skipped)
+        pipeline = Pipeline(self.transform, self.form)  # which others may have set meanwhile
+        samples = Samples(self._pictures, pipeline, order, self.form, _AHEAD_BYTES, self._skipped)
         lot = self._lot(world.workers)
         if self.batch_size:
             items, total = samples.batches(spans, max(1, lot // self.batch_size)), len(spans)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.info import MAX_PIXELS, most_bytes
-from fastdata.errors import FormatError, OptionError
+from fastdata.errors import FastdataError, FormatError, LoadError, OptionError, raise_resource_error
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
@@ -119,6 +119,19 @@ def record_name(reader: Reader, index: int) -> str:
     """`PATH: record 'KEY'`, as errors name a record; of several data sets that are read as one, the path of its own."""
     path_of = getattr(reader, "path_of", None)
     return f"{reader.path if path_of is None else path_of(index)}: record {reader.keys[index]!r}"
+
+
+def raise_named(reader: Reader, index: int, error: Exception) -> None:
+    """Raise what a reader raised for a record as an error of ours that names it, readers of the user's own too.
+
+    Errors of ours pass, and so does the IndexError for an index out of range: any other would end a loop in silence.
+    """
+    if isinstance(error, IndexError) and not -len(reader) <= index < len(reader):
+        return
+    raise_resource_error(error, record_name(reader, index))
+    if not isinstance(error, FastdataError):
+        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise LoadError(f"{record_name(reader, index)}: {words}") from error
 
 
 def check_size(reader: Reader, index: int, size: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import raise_resource_error
 from fastdata.formats import Reader
-from fastdata.formats.base import record_name
+from fastdata.formats.base import raise_named, record_name
+from fastdata.formats.places import record_of
 from fastdata.loader.crew import Job
 from fastdata.loader.settings import FIELDS, Settings
 from fastdata.transforms.callables import UserCall
@@ -74,12 +74,13 @@ class Collation:
         return [self._field(name, index) for index in job.indices.tolist()]
 
     def _field(self, name: str, index: int) -> Any:
-        """A field that is no picture, of one record."""
+        """A field of one record as it was stored; with `verify`, checksums are compared, as those of images are."""
         try:
-            return self._reader[index].fields.get(name)
+            record = record_of(self._reader, index) if self._settings.verify else self._reader[index]
         except Exception as error:
-            raise_resource_error(error, record_name(self._reader, index))
+            raise_named(self._reader, index, error)
             raise
+        return record.fields.get(name)
 
 
 def pinned(batch: Any) -> Any:

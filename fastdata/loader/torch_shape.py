@@ -51,13 +51,14 @@ def refuse_torch_arguments(unknown: dict[str, Any]) -> dict[str, Any]:
 class TorchShape(ABC):
     """The attributes of torch's DataLoader.
 
-    Those that torch gives a meaning that there is none of here (`batch_sampler`, `worker_init_fn`, `generator`) are
-    None, as they are in torch where nobody gives them.
+    Those that torch gives a meaning that there is none of here are what they are in torch where nobody gives them.
     """
 
     batch_sampler = None
     worker_init_fn = None
     generator = None
+    pin_memory_device = ""
+    in_order = True
 
     _fixed: frozenset[str] = frozenset()
     _checked: Settings
