@@ -6,8 +6,10 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import fastdata
 from fastdata.errors import FormatError, OptionError
@@ -57,6 +59,13 @@ def test_what_is_not_there(tmp_path: Path, place: str | list[str], monkeypatch: 
 def test_unbalanced_braces(tmp_path: Path) -> None:
     with pytest.raises((FormatError, FileNotFoundError), match=r"x\{0"):
         opened(str(tmp_path / "x{0..3.tar"))
+
+
+@pytest.mark.parametrize("given", [3, None, b"set.lmdb", [3], torch.utils.data.TensorDataset(torch.ones(2))], ids=repr)
+def test_what_is_no_path_is_told(given: Any) -> None:
+    for take in (fastdata.open, fastdata.ImageDataset, fastdata.ImageStream):
+        with pytest.raises(TypeError, match="is given by its path"):
+            take(given)
 
 
 def test_an_empty_list() -> None:

@@ -33,7 +33,7 @@ def torch_attributes() -> list[str]:
 
 
 def test_torchs_attributes_are_there_also_behind_a_prefetcher(loader: fastdata.DataLoader) -> None:
-    names = [name for name in torch_attributes() if name not in ("pin_memory_device", "in_order")]
+    names = torch_attributes()
     assert {"dataset", "sampler", "batch_sampler", "collate_fn", "timeout", "generator"} <= set(names)
     for holder in (loader, fastdata.CUDAPrefetcher(loader, device="cpu")):
         assert [name for name in names if not hasattr(holder, name)] == []
@@ -153,3 +153,9 @@ def test_nothing_is_printed_unless_asked_for(photo_folder: Path, capfd: pytest.C
             made.reader.close()
         out, err = capfd.readouterr()
         assert (out, bool(err)) == ("", progress)
+
+
+def test_a_loader_is_not_pickled_and_says_so(loader: fastdata.DataLoader) -> None:
+    for sent in (loader, fastdata.CUDAPrefetcher(loader, device="cpu")):
+        with pytest.raises(TypeError, match="make one where it is used"):
+            pickle.dumps(sent)

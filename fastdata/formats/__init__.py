@@ -9,9 +9,9 @@ import contextlib
 import glob
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError, raise_resource_error
@@ -95,9 +95,10 @@ def open(
         FileNotFoundError: there is nothing at `path`.
         FormatError: it is unfinished, cut, changed since it was written, or nothing that can be read.
         OptionError: an option that cannot be used.
+        TypeError: `path` is neither a path nor a list of paths.
     """
     options = ReadOptions(image_field, label_field, max_pixels, verify)
-    items = [path] if isinstance(path, (str, os.PathLike)) else path
+    items = _listed(path)
     try:
         return _opened(items, options)
     except PermissionError as error:
@@ -107,6 +108,15 @@ def open(
     except Exception as error:
         raise_resource_error(error, os.fspath(items[0]) if items else "no data set")
         raise
+
+
+def _listed(path: Any) -> list[str | os.PathLike[str]]:
+    items = [path] if isinstance(path, (str, os.PathLike)) or not isinstance(path, Iterable) else list(path)
+    for item in items:
+        if not isinstance(item, (str, os.PathLike)):
+            given = type(item).__name__ if len(items) == 1 else f"{type(path).__name__} of {type(item).__name__}"
+            raise TypeError(f"a data set is given by its path, or by a list of the paths of tars, not by {given}")
+    return items
 
 
 def _opened(items: Sequence[str | os.PathLike[str]], options: ReadOptions) -> Reader:
@@ -133,7 +143,7 @@ def open_whole(
     """
     from fastdata.formats.tar import open_whole_tars
 
-    items = [path] if isinstance(path, (str, os.PathLike)) else path
+    items = _listed(path)
     names = [os.path.abspath(name) for item in items for name in _named(os.fspath(item))]
     return open_whole_tars([shard for name in names for shard in _shards_of(name)], options)
 

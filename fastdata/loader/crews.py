@@ -34,6 +34,12 @@ class Crews:
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._closed = False
 
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a fastdata.DataLoader holds processes and cannot be pickled: make one where it is used, and carry its "
+            "state_dict() there"
+        )
+
     def take(self) -> Crew:
         """An idle crew, or a new one: two iterators at once are independent."""
         self._closed = False
