@@ -183,3 +183,10 @@ def test_an_empty_record_set(tmp_path: Path) -> None:
         pass
     with open_reader(tmp_path / "empty.h5") as inner, CachedReader(inner) as cached:
         assert len(cached) == 0
+
+
+def test_what_is_cached_is_not_cached_again(tmp_path: Path) -> None:
+    data = fastdata.ImageDataset(packed(tmp_path / "set.h5"), cache="ram")
+    with fastdata.DataLoader(data, 4, cache="ram", num_workers=0) as loader:
+        assert loader.reader is data.reader
+    data.reader.close()

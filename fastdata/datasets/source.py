@@ -77,6 +77,8 @@ def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool
         return reader
     if cache != "ram":
         raise OptionError(f'cache must be "ram" or None, not {cache!r}')
+    if isinstance(reader, CachedReader):  # of an ImageDataset with a cache: once is enough
+        return reader
     return CachedReader(reader, verify=verify, progress=progress)
 
 
