@@ -56,6 +56,12 @@ def test_what_is_not_there(tmp_path: Path, place: str | list[str], monkeypatch: 
         opened(place)
 
 
+@pytest.mark.parametrize("pattern", ["a{0..99999999999}.tar", "a{0..9999}{0..9999}.tar", "a{1..%s}.tar" % ("9" * 5000)])
+def test_braces_that_stand_for_more_paths_than_anybody_has(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(FormatError, match="braces"):
+        fastdata.open(f"{tmp_path}/{pattern}")
+
+
 def test_unbalanced_braces(tmp_path: Path) -> None:
     with pytest.raises((FormatError, FileNotFoundError), match=r"x\{0"):
         opened(str(tmp_path / "x{0..3.tar"))

@@ -159,3 +159,22 @@ def test_options_that_cannot_be_are_refused(name: str, value: Any, tmp_path: Pat
         fastdata.DataLoader(path, **{name: value})
     with fastdata.open(path) as reader, pytest.raises(fastdata.OptionError, match="too late"):
         fastdata.ImageDataset(reader, image_field="png")
+
+
+@pytest.mark.parametrize("layout", samples.LAYOUTS)
+@pytest.mark.parametrize("read", [dataset, stream, loader])
+def test_labels_that_changed_in_the_index_are_not_trained_on(
+    tmp_path: Path, layout: str, read: Callable[..., None]
+) -> None:
+    labels = [7001 + number for number in range(COUNT)]
+    records = [Record(f"k/{n}", {"png": images.png(images.photo(8, 8)), "cls": b"%d" % n}) for n in labels]
+    path = samples.write(tmp_path, layout, records, classes=())
+    column, lying = (np.array(each, "<i8").tobytes() for each in (labels, labels[::-1]))
+    for file in [Path(path)] if Path(path).is_file() else sorted(Path(path).iterdir()):
+        file.write_bytes(file.read_bytes().replace(column, lying))
+    assert list(fastdata.ImageDataset(path, verify=False).targets) == labels[::-1]
+    with pytest.raises(fastdata.FormatError, match="the index has changed"):
+        read(path)
+    if layout == "shards":
+        with pytest.raises(fastdata.FormatError, match="the index has changed"):
+            read(f"{path}/*.tar")

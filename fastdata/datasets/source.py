@@ -16,6 +16,7 @@ from fastdata.errors import OptionError
 from fastdata.formats import Reader, open_whole
 from fastdata.formats import open as open_reader
 from fastdata.formats.base import ReadOptions
+from fastdata.formats.concat import check_index
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Reader
 
@@ -28,7 +29,9 @@ def open_source(
     max_pixels: int | None = None,
     verify: bool = True,
 ) -> Reader:
-    """The reader itself, or the reader of a path; it gives data unchecked, for whoever decodes them checks them.
+    """The reader itself, or the reader of a path, whose index is checked with `verify`.
+
+    It gives data unchecked, for whoever decodes them checks them.
 
     Raises:
         OptionError: an option that cannot be used, or names of fields for a reader, which was opened with its own.
@@ -36,7 +39,10 @@ def open_source(
     """
     options = _options(image_field, label_field, max_pixels, verify)  # refuses what cannot be, also for a reader
     if not isinstance(source, Reader):
-        return open_reader(source, image_field=image_field, label_field=label_field, max_pixels=options.max_pixels)
+        reader = open_reader(source, image_field=image_field, label_field=label_field, max_pixels=options.max_pixels)
+        if verify:
+            check_index(reader)
+        return reader
     for name, value in (("image_field", image_field), ("label_field", label_field)):
         if value is not None:
             raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
@@ -56,6 +62,8 @@ def open_whole_source(
         raise OptionError("skip_shards=True comes too late for a reader: give the path, list or pattern of the shards")
     options = _options(image_field, label_field, max_pixels, verify)
     reader, lost = open_whole(source, dataclasses.replace(options, verify=False))
+    if verify:
+        check_index(reader)
     if lost:
         words = "; ".join(f"{path}: {reason}" for path, reason in lost[:4]) + ("; ..." if len(lost) > 4 else "")
         warnings.warn(f"{len(lost)} shards are left out, all in skipped_shards: {words}", stacklevel=3)

@@ -5,8 +5,6 @@ The table holds names only: a format's modules, and the libraries they need, are
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import importlib
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +13,11 @@ from typing import Any, cast
 
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import FormatError, OptionError, raise_resource_error
-from fastdata.formats.addresses import check_local
 from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.files import CheckedFile
 from fastdata.formats.index import INDEX_NAME
 from fastdata.formats.opening import any_manifest
+from fastdata.formats.patterns import paths_of
 from fastdata.manifest import MANIFEST_NAME
 
 __all__ = ["FORMATS", "Format", "Reader", "format_of", "open"]
@@ -144,7 +142,7 @@ def open_whole(
     from fastdata.formats.tar import open_whole_tars
 
     items = _listed(path)
-    names = [os.path.abspath(name) for item in items for name in _named(os.fspath(item))]
+    names = [os.path.abspath(name) for item in items for name in paths_of(os.fspath(item))]
     return open_whole_tars([shard for name in names for shard in _shards_of(name)], options)
 
 
@@ -209,41 +207,7 @@ def _refuse_fields(path: str, options: ReadOptions) -> None:
 
 def _expanded(pattern: str) -> list[str]:
     """The absolute paths that a path or pattern stands for, which are there."""
-    return [_existing(name) for name in _named(pattern)]
-
-
-def _named(pattern: str) -> list[str]:
-    """The paths that a path or pattern stands for; what exists by that very name is no pattern."""
-    check_local(pattern)
-    if os.path.lexists(pattern):
-        return [pattern]
-    from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
-
-    try:
-        names = list(braceexpand(pattern))
-    except UnbalancedBracesError as error:
-        raise FormatError(f"{pattern!r}: unbalanced braces ({error})") from error
-    found: list[str] = []
-    for name in names:
-        matches = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.lexists(name) else [name]
-        if not matches:
-            _refuse_unlisted(name)
-            raise FileNotFoundError(f"no file matches {name!r}")
-        found += matches
-    return found
-
-
-def _refuse_unlisted(pattern: str) -> None:
-    """Raise for a folder that cannot be listed, which `glob` takes for an empty one."""
-    folder = os.path.dirname(pattern) or "."
-    while glob.has_magic(folder):
-        folder = os.path.dirname(folder) or "."
-    try:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.scandir(folder).close()
-    except OSError as error:
-        raise_resource_error(error, folder)
-        raise
+    return [_existing(name) for name in paths_of(pattern)]
 
 
 def _existing(path: str) -> str:

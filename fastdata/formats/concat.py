@@ -231,3 +231,21 @@ class Joined(Strings):
         part = int(np.searchsorted(self._ends, row, side="right"))
         strings, start, _ = self._parts[part]
         return strings[start + row - (int(self._ends[part - 1]) if part else 0)]
+
+
+def check_index(reader: Reader) -> None:
+    """Compare the index with its hash: labels, keys and places come from there, and have no checksums of their own.
+
+    Raises:
+        FormatError: it has changed since it was written.
+    """
+    if isinstance(reader, ConcatReader):
+        for part in reader._parts:
+            check_index(part)
+    elif isinstance(reader, SliceReader):
+        check_index(reader._reader)
+    elif not isinstance(reader, PackedReader) or not reader.manifest.fingerprint:
+        return  # an index of others' data is our own
+    elif reader.index_hash() != reader.manifest.index_sha256:
+        words = "the index has changed since it was written; copy the data set again from a whole one, or convert the"
+        raise FormatError(f"{reader.path}: {words} data again (`fastdata verify` tells what is damaged)")

@@ -87,7 +87,7 @@ class PackedReader(Closing, Placed, Verified):
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
         # Both once, however many shards are verified; and without a way back to this reader, which would keep it.
-        self._index_hash = functools.cache(lambda: index_hash(columns))
+        self.index_hash = functools.cache(lambda: index_hash(columns))
         keys = self.keys
         self._index_problems = functools.cache(lambda: [*check_index(columns, packed.manifest, keys, packed.path)])
         self._own_label = packed.options.label_field not in (None, NO_LABELS, "cls")  # which `cls` is then
@@ -253,7 +253,7 @@ class PackedReader(Closing, Placed, Verified):
             yield Problem(DATA_SET, self.path, str(error))
             return
         checked = bool(self.manifest.fingerprint)  # foreign data come without checksums, and their index is our own
-        whole = not checked or self._index_hash() == self.manifest.index_sha256
+        whole = not checked or self.index_hash() == self.manifest.index_sha256
         if not whole:
             yield Problem(DATA_SET, self.path, "the index has changed since it was written")
         if checked:
@@ -293,7 +293,7 @@ class PackedReader(Closing, Placed, Verified):
 
     def identity(self) -> str:
         """Tells this data set from another that has its path later; foreign data are known by names and places."""
-        return self.manifest.fingerprint or self._index_hash()
+        return self.manifest.fingerprint or self.index_hash()
 
     def __repr__(self) -> str:
         return f"<{self.manifest.format} data set {self.path!r}: {len(self)} records>"
