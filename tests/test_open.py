@@ -67,7 +67,11 @@ def test_unbalanced_braces(tmp_path: Path) -> None:
         opened(str(tmp_path / "x{0..3.tar"))
 
 
-@pytest.mark.parametrize("given", [3, None, b"set.lmdb", [3], torch.utils.data.TensorDataset(torch.ones(2))], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [3, None, b"set.lmdb", [3], torch.utils.data.TensorDataset(torch.ones(2))],
+    ids=["int", "None", "bytes", "list", "dataset"],
+)
 def test_what_is_no_path_is_told(given: Any) -> None:
     for take in (fastdata.open, fastdata.ImageDataset, fastdata.ImageStream):
         with pytest.raises(TypeError, match="is given by its path"):
