@@ -207,7 +207,7 @@ def test_memory_for_what_is_sent_is_no_wrong_option(tmp_path: Path) -> None:
 
 def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with fastdata.DataLoader(path, 4, fields=("index", "txt"), num_workers=0) as batches:
-        monkeypatch.setattr(type(batches.reader), "__getitem__", raising(no_files))
+        breaks(monkeypatch)
         with pytest.raises(fastdata.ResourceError, match=r"'r/0'.*Too many open files"):
             next(iter(batches))
 

@@ -23,6 +23,7 @@ from fastdata.formats.addresses import check_local_target, path_of
 from fastdata.formats.index import IndexBuilder
 from fastdata.manifest import Manifest
 from fastdata.record import Record, check_record
+from fastdata.signals import uninterrupted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,9 +68,10 @@ def create(
     if shard_size < 1:
         raise OptionError(f"shard_size must be at least 1 byte, not {shard_size}")
     manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
+    with uninterrupted():  # what libraries do when they are loaded may swallow what a handler raises
+        sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
     staging = Staging(name, overwrite=overwrite)
     try:
-        sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
         return Writer(staging, sink(SinkOptions(staging.new, staging.target, shard_size)), manifest)
     except BaseException:
         staging.discard()

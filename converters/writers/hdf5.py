@@ -11,8 +11,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import h5py
 import numpy as np
 
 from fastdata.converters.writers.base import SinkOptions, finished, sized
@@ -21,9 +21,6 @@ from fastdata.formats.hdf5 import INDEX, MANIFEST, PAYLOAD, PAYLOAD_AT, SMALLEST
 from fastdata.formats.index import Columns, IndexBuilder
 from fastdata.manifest import DataFile, Manifest
 from fastdata.record import Record
-
-if TYPE_CHECKING:
-    import h5py
 
 _BUFFER = 1 << 20
 # A superblock of version 3 with checksummed metadata: a flipped bit or a file that was never closed is refused by HDF5
@@ -68,8 +65,6 @@ class Hdf5Sink:
 
     def _lay_out(self, columns: Columns, room: int) -> tuple[int, int]:
         """Write the twin, with `room` zeros in place of the manifest; returns its length and the manifest's place."""
-        import h5py
-
         self._file.flush()  # a disk that is full already says so here, in the system's own words
         large = {"alignment_threshold": SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
@@ -120,8 +115,6 @@ def _system_errors() -> Iterator[None]:
 
 def _hole(file: h5py.File, name: str, size: int) -> int | None:
     """Make a data set of `size` bytes that has its place but no data; returns the place."""
-    import h5py
-
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

@@ -7,6 +7,7 @@ import mmap
 import os
 from typing import Any
 
+import lmdb
 import numpy as np
 
 from fastdata.converters.writers.base import SinkOptions, finished, write_synced
@@ -100,8 +101,6 @@ class _Environment:
         self._folder, self._options = folder, options
 
     def __enter__(self) -> Any:
-        import lmdb
-
         # py-lmdb 3 carries two engines and lets an environment variable choose the file's layout; older ones have one.
         engine: dict[str, Any] = {"lib_version": 0} if int(lmdb.__version__.partition(".")[0]) >= 3 else {}
         # The path as bytes: lmdb would encode it as strict UTF-8, whatever the system's names are.
@@ -116,8 +115,6 @@ class _Environment:
         return self._environment
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        import lmdb
-
         self._environment.close()
         if isinstance(error, lmdb.Error):
             raise _os_error(error, os.path.join(self._folder, DATA_NAME)) from error
