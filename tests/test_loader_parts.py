@@ -15,7 +15,7 @@ from PIL import Image
 import fastdata
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
-from fastdata.loader import processes, recipe
+from fastdata.loader import processes, sample_maker
 from tests import images, samples
 from tests.loader_targets import Fails
 
@@ -32,7 +32,7 @@ def _usual_parts() -> None:
 def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "_usual_parts" not in request.fixturenames:
         monkeypatch.setattr(processes, "_LEAST_PART", 3)
-        monkeypatch.setattr(recipe, "_BEGUN", 4)  # what a forked worker has, too
+        monkeypatch.setattr(sample_maker, "_BEGUN", 4)  # what a forked worker has, too
 
 
 @pytest.fixture(scope="module")

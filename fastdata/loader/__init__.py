@@ -2,7 +2,7 @@
 
     settings.py    what a loader was asked for, checked, as one frozen value
     schedule.py    which samples make batch k of an epoch; resume positions
-    recipe.py      how one sample is made; what a worker needs to know
+    sample_maker.py  how one sample is made; what a worker needs to know
     generators.py  the generators around user callables
     layout.py      how a batch lies in memory
     ring.py        the slots of shared memory, and who holds them

@@ -20,7 +20,7 @@ from fastdata.formats import Reader
 from fastdata.formats.places import Places
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Recipe, Remark
+from fastdata.loader.sample_maker import Failure, Remark, SampleMaker, SampleSpec
 
 # Keys of samples in an error.
 _SHOWN = 8
@@ -157,11 +157,11 @@ class SoloCrew:
     `collating`: samples are wanted as they come, not in a batch.
     """
 
-    def __init__(self, recipe: Recipe, *, collating: bool) -> None:
+    def __init__(self, spec: SampleSpec, *, collating: bool) -> None:
         self.depth = 1
         self.owner: int | None = None
-        self._maker, self._collating = Maker(recipe), collating
-        self._keep = kept_generators if recipe.pipeline.callables else nullcontext
+        self._maker, self._collating = SampleMaker(spec), collating
+        self._keep = kept_generators if spec.pipeline.callables else nullcontext
         self._layout: Layout | None = None
         self._jobs: deque[Job] = deque()
 

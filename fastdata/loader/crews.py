@@ -13,7 +13,7 @@ from typing import Any
 from fastdata.loader.crew import ClerkCrew, Crew, SoloCrew
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.processes import ProcessCrew
-from fastdata.loader.recipe import Recipe
+from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.settings import Settings
 from fastdata.loader.threads import ThreadCrew
 from fastdata.signals import uninterrupted_finalizer
@@ -23,13 +23,13 @@ class Crews:
     """The crews of a loader.
 
     Args:
-        recipe: how samples are made.
+        spec: how samples are made.
         settings: of the loader.
         batch_size: the most samples that a batch can have.
     """
 
-    def __init__(self, recipe: Recipe, settings: Settings, batch_size: int) -> None:
-        self._recipe, self._settings, self._batch_size = recipe, settings, batch_size
+    def __init__(self, spec: SampleSpec, settings: Settings, batch_size: int) -> None:
+        self._spec, self._settings, self._batch_size = spec, settings, batch_size
         self._idle: list[Crew] = []
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._closed = False
@@ -50,16 +50,16 @@ class Crews:
         return self._new()
 
     def _new(self) -> Crew:
-        settings, recipe = self._settings, self._recipe
+        settings, spec = self._settings, self._spec
         collating = settings.collate_fn is not None
         if settings.fields is not None and "image" not in settings.fields:
-            return ClerkCrew(recipe, collating=collating)
+            return ClerkCrew(spec, collating=collating)
         if not settings.num_workers:
-            return SoloCrew(recipe, collating=collating)
+            return SoloCrew(spec, collating=collating)
         if settings.worker_mode == "thread":
-            return ThreadCrew(recipe, settings.num_workers, settings.prefetch_factor, collating=collating)
+            return ThreadCrew(spec, settings.num_workers, settings.prefetch_factor, collating=collating)
         return ProcessCrew(
-            recipe, self._batch_size, settings.num_workers, settings.prefetch_factor, context_of(settings.context),
+            spec, self._batch_size, settings.num_workers, settings.prefetch_factor, context_of(settings.context),
             collating=collating,
         )  # fmt: skip
 

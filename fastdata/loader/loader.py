@@ -24,7 +24,7 @@ from fastdata.loader.draws import Drawn, length_of
 from fastdata.loader.given import given_as
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.passes import Pass, Passes, Position
-from fastdata.loader.recipe import Recipe
+from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.schedule import Ended, Schedule, planned, split_of
 from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
@@ -168,12 +168,12 @@ class DataLoader(TorchShape):
         if sampler is None:
             split_of(self._checked, self._samples)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
-        self._recipe = Recipe(
+        self._spec = SampleSpec(
             source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
             on_error == "skip", self._checked.views,
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
-        self._crews = Crews(self._recipe, self._checked, most)
+        self._crews = Crews(self._spec, self._checked, most)
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
         self.warnings = Remarks()
@@ -228,7 +228,7 @@ class DataLoader(TorchShape):
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         iteration = Iteration(
             self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
-            layout=self._recipe.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._given.label_of,
+            layout=self._spec.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._given.label_of,
         )  # fmt: skip
         self._crews.watch(iteration)
         return iteration

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fastdata.loader.child import Child
 from fastdata.loader.crew import Job, Lost
-from fastdata.loader.recipe import Recipe
+from fastdata.loader.sample_maker import SampleSpec
 from fastdata.sharedmem import SharedBlock
 
 # A worker that was told to end and does not is killed: it is decoding for nobody.
@@ -37,11 +37,11 @@ class Part(NamedTuple):
 class Member:
     """A worker process, and the parts of jobs that it has not answered yet, oldest first."""
 
-    def __init__(self, context: Any, block: SharedBlock, recipe: Recipe, others: list[Member], *, main: bool) -> None:
+    def __init__(self, context: Any, block: SharedBlock, spec: SampleSpec, others: list[Member], *, main: bool) -> None:
         self.parts: deque[Part | None] = deque()  # None: a message whose answer says nothing
         self._imports_main, self._lived = main, False
         connections = [other.child.connection for other in others]
-        self.child: Child = Child(context, block, recipe, others=connections, main=main)
+        self.child: Child = Child(context, block, spec, others=connections, main=main)
 
     @property
     def load(self) -> int:

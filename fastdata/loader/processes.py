@@ -21,8 +21,8 @@ from fastdata.limits import refused
 from fastdata.loader.crew import Job, Laid, merged, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.member import GRACE_SECONDS, Member, Part
-from fastdata.loader.recipe import Failure, Recipe
 from fastdata.loader.ring import PAGE, Ring
+from fastdata.loader.sample_maker import Failure, SampleSpec
 from fastdata.loader.start import check_main
 from fastdata.sharedmem import SharedBlock
 from fastdata.signals import uninterrupted
@@ -39,7 +39,7 @@ class ProcessCrew:
     """Makes batches in worker processes, in the slots of a ring.
 
     Args:
-        recipe: how samples are made.
+        spec: how samples are made.
         batch_size: the most samples in a batch.
         workers: how many processes.
         prefetch: jobs under way for each of them.
@@ -48,7 +48,7 @@ class ProcessCrew:
     """
 
     def __init__(
-        self, recipe: Recipe, batch_size: int, workers: int, prefetch: int, context: Any, *, collating: bool
+        self, spec: SampleSpec, batch_size: int, workers: int, prefetch: int, context: Any, *, collating: bool
     ) -> None:
         self.depth = workers * min(prefetch, _MOST_UNDER_WAY)
         self.owner: int | None = os.getpid()
@@ -56,13 +56,13 @@ class ProcessCrew:
         self._layout: Layout | None = None
         self._ring: Ring | None = None
         self._generation = 0
-        main = check_main(recipe, context.get_start_method())
+        main = check_main(spec, context.get_start_method())
         self._members: list[Member] = []
         self._block = SharedBlock(PAGE)
         try:
             for _ in range(workers):
                 with uninterrupted():  # a worker that was started is one of these, whatever comes
-                    self._members.append(Member(context, self._block, recipe, self._members, main=main))
+                    self._members.append(Member(context, self._block, spec, self._members, main=main))
         except BaseException as error:
             started = len(self._members)
             self.stop()

@@ -14,7 +14,7 @@ from fastdata.formats.places import COLUMNS, Places
 from fastdata.loader.crew import Job, Laid, Lost, SoloCrew, too_slow
 from fastdata.loader.generators import forsake
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Recipe
+from fastdata.loader.sample_maker import Failure, SampleMaker, SampleSpec
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0
@@ -23,12 +23,12 @@ _GRACE_SECONDS = 2.0
 class ThreadCrew(SoloCrew):
     """Makes batches in threads. OpenCV lets go of the GIL while it decodes; user callables run one at a time."""
 
-    def __init__(self, recipe: Recipe, workers: int, prefetch: int, *, collating: bool) -> None:
-        super().__init__(recipe, collating=collating)
+    def __init__(self, spec: SampleSpec, workers: int, prefetch: int, *, collating: bool) -> None:
+        super().__init__(spec, collating=collating)
         self.depth = workers * prefetch
         self.owner = os.getpid()
         # The generators are kept around each call, so that decoding goes on beside it.
-        self._maker = Maker(recipe, self._keep, in_worker=True)
+        self._maker = SampleMaker(spec, self._keep, in_worker=True)
         self._generation = 0
         self._at_work: dict[int, Job] = {}
         self._found: queue.SimpleQueue[Layout | Failure | Lost] = queue.SimpleQueue()

@@ -28,12 +28,12 @@ import numpy as np
 from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
 from fastdata.formats.places import Places
 from fastdata.loader.layout import Layout
-from fastdata.loader.recipe import Failure, Maker, Notices, Recipe
 from fastdata.loader.ring import slot_words
+from fastdata.loader.sample_maker import Failure, Notices, SampleMaker, SampleSpec
 from fastdata.sharedmem import SharedBlock
 
 
-def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: list[Connection]) -> None:
+def run(connection: Connection, block: SharedBlock, spec: SampleSpec, inherited: list[Connection]) -> None:
     """What a worker process does. `inherited`: ends of other pipes that a fork copied."""
     for other in inherited:
         other.close()
@@ -44,7 +44,7 @@ def run(connection: Connection, block: SharedBlock, recipe: Recipe, inherited: l
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        _Worker(connection, block, Maker(recipe, in_worker=True)).serve()
+        _Worker(connection, block, SampleMaker(spec, in_worker=True)).serve()
 
 
 def _watch_parent() -> None:
@@ -69,7 +69,7 @@ def _watch_parent() -> None:
 
 
 class _Worker:
-    def __init__(self, connection: Connection, block: SharedBlock, maker: Maker) -> None:
+    def __init__(self, connection: Connection, block: SharedBlock, maker: SampleMaker) -> None:
         self._connection, self._block, self._maker = connection, block, maker
         self._layout: Layout | None = None
         self._batch_size = 0

@@ -1,4 +1,4 @@
-"""Recipe: how one sample is made. In: a record's place and the epoch. Out: a picture, in its place in a batch.
+"""SampleSpec: how one sample is made. In: a record's place and the epoch. Out: a picture, in its place in a batch.
 
 The same code runs in worker processes, in threads and in the main process, and every random number is a function of
 (seed, epoch, index, occurrence, view), so that the result is the same in all of them. torch is not imported here.
@@ -69,7 +69,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class SampleSpec:
     """What is needed to make the samples of a loader; picklable wherever its parts are.
 
     Attributes:
@@ -97,30 +97,30 @@ class Recipe:
         return None if size is None or self.pipeline.callables else Layout.picture(*size, self.views)
 
 
-class Maker:
-    """Makes samples by a recipe. Records are given by rows (record, file, offset, size, crc, occurrence): what
+class SampleMaker:
+    """Makes samples by a spec. Records are given by rows (record, file, offset, size, crc, occurrence): what
     `places_of` has of them, and how many times each has come before in the epoch.
 
     Args:
-        recipe: the recipe.
+        spec: the spec.
         guard: entered around user callables.
         in_worker: what is no Exception (SystemExit) is a failure of its sample, too, and ends nothing else.
     """
 
     def __init__(
         self,
-        recipe: Recipe,
+        spec: SampleSpec,
         guard: Callable[[], AbstractContextManager[Any]] = nullcontext,
         *,
         in_worker: bool = False,
     ) -> None:
-        self._recipe, self._guard, self._in_worker = recipe, guard, in_worker
+        self._spec, self._guard, self._in_worker = spec, guard, in_worker
         self._scratch = Scratch()
-        self._own_generators = own_generators(call.transform for call in recipe.pipeline.callables)
+        self._own_generators = own_generators(call.transform for call in spec.pipeline.callables)
 
     def fill(self, epoch: int, places: Places, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Notices:
         """Make the samples of a batch, or of some rows of it, in their places."""
-        if self._recipe.layout is not None:  # geometry gives all of them this size: straight into their places
+        if self._spec.layout is not None:  # geometry gives all of them this size: straight into their places
             return self._fill(epoch, places, batch, rows)
         making = self._making(epoch, places)
 
@@ -132,15 +132,15 @@ class Maker:
 
     def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> Notices:
         """Some samples are begun, then finished, then the next ones: see `begin`."""
-        recipe, failures, remarks = self._recipe, list[Failure](), list[Remark]()
+        spec, failures, remarks = self._spec, list[Failure](), list[Remark]()
         numbers = self._numbers(epoch, places)
         begun: dict[int, list[tuple[int, Begun]]] = {}
 
         def start(at: int, place: Place, row: int, notes: list[str]) -> None:
             data = self._data(place)
             for view, out in enumerate(batch[row]):
-                plan_of = recipe.pipeline.plan_of(numbers[view][at])
-                found = begin(data, plan_of, out=out, exact=recipe.exact, rules=recipe.rules, notes=notes)
+                plan_of = spec.pipeline.plan_of(numbers[view][at])
+                found = begin(data, plan_of, out=out, exact=spec.exact, rules=spec.rules, notes=notes)
                 if isinstance(found, Begun):
                     begun.setdefault(at, []).append((view, found))
 
@@ -155,9 +155,9 @@ class Maker:
             remarks.extend(found[1])
 
         wanted = _listed(places, rows)
-        while wanted and (recipe.skip or not failures):
+        while wanted and (spec.skip or not failures):
             room, count = _BEGUN_BYTES, 0
-            while count < min(len(wanted), _BEGUN) and room > 0 and (recipe.skip or not failures):
+            while count < min(len(wanted), _BEGUN) and room > 0 and (spec.skip or not failures):
                 one = wanted[count]
                 each([one], start)
                 room -= sum(len(started.jpeg) for _, started in begun.get(one[0], ()))
@@ -173,7 +173,7 @@ class Maker:
 
         def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
             views = list(making(at, place, notes))
-            made[at] = views if self._recipe.views > 1 else views[0]
+            made[at] = views if self._spec.views > 1 else views[0]
 
         return made, self._each(_listed(places, rows), make)
 
@@ -183,22 +183,22 @@ class Maker:
         making = self._making(epoch, places)
 
         def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
-            found.append(Layout.of(next(making(at, place, notes)), self._recipe.views))
+            found.append(Layout.of(next(making(at, place, notes)), self._spec.views))
 
         failures, _ = self._each(_listed(places, [0]), make)
         return failures[0] if failures else found[0]
 
     def _numbers(self, epoch: int, places: Places) -> list[Any]:
         """What the geometric transforms draw: by view, then by sample."""
-        numbers, seed = self._recipe.pipeline.numbers, self._recipe.seed
-        return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._recipe.views)]
+        numbers, seed = self._spec.pipeline.numbers, self._spec.seed
+        return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._spec.views)]
 
     def _making(self, epoch: int, places: Places) -> Callable[[int, Place, list[str]], Iterator[Any]]:
         """Makes a sample, one view after the other of what is read once."""
-        pipeline, views = self._recipe.pipeline, range(self._recipe.views)
+        pipeline, views = self._spec.pipeline, range(self._spec.views)
         numbers = self._numbers(epoch, places)
         seeds = [
-            keys(self._recipe.seed, epoch, places[:, 0], stream=CALLABLES, occurrences=places[:, -1], view=v).tolist()
+            keys(self._spec.seed, epoch, places[:, 0], stream=CALLABLES, occurrences=places[:, -1], view=v).tolist()
             for v in views
             if pipeline.callables
         ]
@@ -221,20 +221,20 @@ class Maker:
         """A picture after the user's callables, which draw from generators that are seeded for it."""
         with self._guard():
             seed_generators(seed, self._own_generators)
-            return self._recipe.pipeline.call(picture)
+            return self._spec.pipeline.call(picture)
 
     def _picture(
         self, data: bytes | memoryview, numbers: Any, notes: list[str], out: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
-        recipe = self._recipe
-        return recipe.pipeline.render(data, numbers, out=out, exact=recipe.exact, rules=recipe.rules, notes=notes)
+        spec = self._spec
+        return spec.pipeline.render(data, numbers, out=out, exact=spec.exact, rules=spec.rules, notes=notes)
 
     def _data(self, place: Place) -> bytes | memoryview:
         """The encoded picture, right until the next one is read."""
         _, file, offset, size, crc, _ = place
         if file == NOWHERE:
             raise FormatError
-        data = self._recipe.source.read(file, offset, size, self._scratch)
+        data = self._spec.source.read(file, offset, size, self._scratch)
         if crc != UNCHECKED:
             check(data, crc)
         return data
@@ -246,7 +246,7 @@ class Maker:
                 make(at, place, row, notes)
             except Exception as error:
                 failures.append(_failure(row, place[0], error, "" if failures else traceback.format_exc()))
-                if not self._recipe.skip or issubclass(failures[-1].kind, ResourceError):
+                if not self._spec.skip or issubclass(failures[-1].kind, ResourceError):
                     break  # the batch will not be handed out
                 notes.clear()
             except BaseException as error:
