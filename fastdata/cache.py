@@ -22,8 +22,8 @@ from fastdata.errors import CacheError, FormatError, ResourceError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions, raise_named
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
+from fastdata.formats.locations import record_of
 from fastdata.formats.packed import Packed, PackedReader
-from fastdata.formats.places import record_of
 from fastdata.formats.verify import Problem, problems_of
 from fastdata.limits import refused
 from fastdata.manifest import Manifest
@@ -175,16 +175,16 @@ def _fill(reader: Reader, buffer: memoryview, quiet: bool, verify: bool) -> Inde
             except Exception as error:
                 raise_named(reader, row, error)
                 raise
-            places, sizes = [], []
+            locations, sizes = [], []
             for blob in record.fields.values():
                 end = offset + len(blob)
                 if end > len(buffer):
                     raise FormatError(f"{reader.path}: the data changed while they were read into the cache; try again")
                 buffer[offset:end] = blob
-                places.append((0, offset))
+                locations.append((0, offset))
                 sizes.append(len(blob))
                 offset = end
             label = int(reader.labels[row])
-            builder.add_scanned(record.key, record.path, label, list(record.fields), places, sizes)
+            builder.add_scanned(record.key, record.path, label, list(record.fields), locations, sizes)
             bar.advance(1)
     return builder

@@ -16,7 +16,7 @@ from fastdata.errors import FormatError
 from fastdata.formats import opening
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
-from fastdata.formats.places import places_of
+from fastdata.formats.locations import locations_of
 from tests import images, samples
 
 RECORDS = [Record(f"r/{n}", {"png": images.png(images.photo(16, 16, seed=n)), "cls": b"0"}) for n in range(12)]
@@ -98,7 +98,7 @@ LOOKS: dict[str, Callable[[Reader], object]] = {
     "key": lambda reader: reader.keys[5],
     "path": lambda reader: reader.paths[5],
     "find": lambda reader: reader.find("r/5"),
-    "places": lambda reader: places_of(reader, np.arange(3)),
+    "locations": lambda reader: locations_of(reader, np.arange(3)),
 }
 
 

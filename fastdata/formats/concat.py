@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 from fastdata.errors import FormatError
 from fastdata.formats.base import READ_OPTIONS, Closing, Reader, ReadOptions
 from fastdata.formats.files import Scratch
-from fastdata.formats.packed import PackedReader
-from fastdata.formats.places import (
+from fastdata.formats.locations import (
     COLUMNS,
-    JoinedSources,
-    Placed,
-    Source,
-    places_of,
+    BlobSource,
+    JoinedBlobSources,
+    LocatedReader,
+    blob_source_of,
+    has_locations,
+    locations_of,
     record_of,
-    source_of,
-    tells_places,
 )
+from fastdata.formats.packed import PackedReader
 from fastdata.formats.rows import Strings, checked_row
 from fastdata.formats.verify import DATA_SET, Problem, Verified, problems_of
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
 
-class SliceReader(Closing, Placed, Verified):
+class SliceReader(Closing, LocatedReader, Verified):
     """Records `start` .. `stop` of a reader, counted from 0."""
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
@@ -67,13 +67,13 @@ class SliceReader(Closing, Placed, Verified):
         return self._reader.image(self._row(index), scratch, verify=verify)
 
     @property
-    def source(self) -> Source:
-        return source_of(self._reader)
+    def blob_source(self) -> BlobSource:
+        return blob_source_of(self._reader)
 
-    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = places_of(self._reader, indices + self._start)
-        places[:, 0] = indices
-        return places
+    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        locations = locations_of(self._reader, indices + self._start)
+        locations[:, 0] = indices
+        return locations
 
     def size(self, index: int) -> int:
         return self._reader.size(self._row(index))
@@ -92,7 +92,7 @@ class SliceReader(Closing, Placed, Verified):
         return SliceReader, (self._reader, self._start, self._stop)
 
 
-class ConcatReader(Closing, Placed, Verified):
+class ConcatReader(Closing, LocatedReader, Verified):
     """Several readers, one after the other. Class tables, where there are any, must agree."""
 
     def __init__(self, parts: Sequence[Reader]) -> None:
@@ -105,7 +105,7 @@ class ConcatReader(Closing, Placed, Verified):
         joined = _joined_options(parts)
         self._parts = list(parts)
         self.options: ReadOptions = getattr(parts[0], "options", READ_OPTIONS)
-        self._source = JoinedSources([source_of(part) for part in parts])
+        self._source = JoinedBlobSources([blob_source_of(part) for part in parts])
         self._ends = np.cumsum([len(part) for part in parts])
         self.path = parts[0].path
         self.classes = next(iter(tables), ())
@@ -152,19 +152,22 @@ class ConcatReader(Closing, Placed, Verified):
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
     ) -> tuple[str, bytes | memoryview]:
         part, row = self._place(index)
-        return part.image(row, scratch, verify=verify) if tells_places(part) else part.image(row)
+        return part.image(row, scratch, verify=verify) if has_locations(part) else part.image(row)
 
     @property
-    def source(self) -> Source:
+    def blob_source(self) -> BlobSource:
         return self._source
 
-    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        places, parts = np.empty((len(indices), COLUMNS), np.int64), np.searchsorted(self._ends, indices, side="right")
+    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        locations, parts = (
+            np.empty((len(indices), COLUMNS), np.int64),
+            np.searchsorted(self._ends, indices, side="right"),
+        )
         for part in np.unique(parts).tolist():
             rows, first = np.flatnonzero(parts == part), int(self._ends[part - 1]) if part else 0
-            places[rows] = self._source.joined(part, places_of(self._parts[part], indices[rows] - first))
-        places[:, 0] = indices
-        return places
+            locations[rows] = self._source.joined(part, locations_of(self._parts[part], indices[rows] - first))
+        locations[:, 0] = indices
+        return locations
 
     def size(self, index: int) -> int:
         part, row = self._place(index)
@@ -234,7 +237,7 @@ class Joined(Strings):
 
 
 def check_index(reader: Reader) -> None:
-    """Compare the index with its hash: labels, keys and places come from there, and have no checksums of their own.
+    """Compare the index with its hash: labels, keys and locations come from there, and have no checksums of their own.
 
     Raises:
         FormatError: it has changed since it was written.

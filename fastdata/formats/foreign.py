@@ -43,9 +43,9 @@ class ForeignIndex:
         """Add a record, its image first."""
         image = self._image_of(key, fields)
         ordered = {image: fields[image], **fields} if image else fields
-        places = [(blob.file, blob.offset) for blob in ordered.values()]
+        locations = [(blob.file, blob.offset) for blob in ordered.values()]
         label = self._labels.of(key, fields)
-        self.builder.add_scanned(key, "", label, list(ordered), places, [blob.size for blob in ordered.values()])
+        self.builder.add_scanned(key, "", label, list(ordered), locations, [blob.size for blob in ordered.values()])
 
     def add_other(self, what: str) -> None:
         """Count what is no record at all."""

@@ -74,12 +74,12 @@ class IndexBuilder:
     def __len__(self) -> int:
         return len(self._label)
 
-    def add(self, record: Record, places: Sequence[tuple[int, int]]) -> None:
-        """Add a written record that passed `check_new`; `places` holds (file, offset) of each field, in order."""
+    def add(self, record: Record, locations: Sequence[tuple[int, int]]) -> None:
+        """Add a written record that passed `check_new`; `locations` holds (file, offset) of each field, in order."""
         checksums = {name: zlib.crc32(blob) for name, blob in record.fields.items()}
         sizes = [len(blob) for blob in record.fields.values()]
         self.add_scanned(
-            record.key, record.path, record.label, list(record.fields), places, sizes, list(checksums.values())
+            record.key, record.path, record.label, list(record.fields), locations, sizes, list(checksums.values())
         )
         self._fingerprint.add(record.key.encode("utf-8"), checksums)
 
@@ -108,18 +108,18 @@ class IndexBuilder:
         path: str,
         label: int,
         names: Sequence[str],
-        places: Sequence[tuple[int, int]],
+        locations: Sequence[tuple[int, int]],
         sizes: Sequence[int],
         checksums: Sequence[int] | None = None,
     ) -> None:
-        """Add a record by its place alone; without checksums for foreign data, whose blobs are not read."""
+        """Add a record by its locations alone; without checksums for foreign data, whose blobs are not read."""
         raw = key.encode("utf-8", "surrogateescape")
         for name in names:
             if name not in self._codes:
                 self._codes[name] = len(self.fields)
                 self.fields.append(name)
             self._field.append(self._codes[name])
-        for file, offset in places:
+        for file, offset in locations:
             self._file.append(file)
             self.offset.append(offset)
         self.size.extend(sizes)

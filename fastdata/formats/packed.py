@@ -23,9 +23,9 @@ from fastdata.formats.checksum import UNCHECKED, check, crc32
 from fastdata.formats.files import Blobs, DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.labels import NO_LABELS, Blob, named_labels
-from fastdata.formats.places import Placed, Source
-from fastdata.formats.rows import Pictures, Rows, check_shape, checked_row, rows_in
-from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, name_of, places_fit, words_of
+from fastdata.formats.locations import BlobSource, LocatedReader
+from fastdata.formats.rows import ImageLocator, Rows, check_shape, checked_row, rows_in
+from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, locations_fit, name_of, words_of
 from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record, parse_label
 
@@ -42,7 +42,7 @@ class Packed:
         lengths: the exact length of each; checked at open for all, and again when a file is opened.
         reopen: opens the same data set again from `path` in another process.
         stamps: what each file was at open, so that one that took its place since is not read by this index.
-        check_rest: `verify` of what lies around the blobs of some records, whose places are sound.
+        check_rest: `verify` of what lies around the blobs of some records, which lie where the index says.
         options: how it is read.
         checksums: what is read can be compared with the checksums in the index.
         check_columns: raises FormatError where the columns are no more there; None for columns that lie in memory.
@@ -61,7 +61,7 @@ class Packed:
     check_columns: Callable[[], None] | None = None
 
 
-class PackedReader(Closing, Placed, Verified):
+class PackedReader(Closing, LocatedReader, Verified):
     """A Reader over a columnar index and the files that it tells of, or what stands for these."""
 
     def __init__(self, packed: Packed, blobs: Blobs | None = None) -> None:
@@ -81,7 +81,7 @@ class PackedReader(Closing, Placed, Verified):
         if named is not None and packed.manifest.count and not any(self._is_image):
             raise FormatError(f"{packed.path}: no field {named!r}, which image_field names: there are {self._names}")
         longest = most_bytes(packed.options.max_pixels)
-        self._pictures = Pictures(
+        self._images = ImageLocator(
             columns, self._is_image, packed.lengths, longest, checksums=self._checksums is not None
         )
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
@@ -182,14 +182,14 @@ class PackedReader(Closing, Placed, Verified):
         return named_labels(self.path, named, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
 
     @property
-    def source(self) -> Source:
-        """Reads what `places` tells of, without the index."""
+    def blob_source(self) -> BlobSource:
+        """Reads what `locations` gives, without the index."""
         return self._blobs
 
-    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the pictures of some records lie: see `fastdata.formats.places`."""
+    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the images of some records lie: see `fastdata.formats.locations`."""
         self._look()
-        return self._pictures.places(indices)
+        return self._images.locations(indices)
 
     def image_size(self, index: int) -> int:
         """The bytes of the encoded picture."""
@@ -261,7 +261,7 @@ class PackedReader(Closing, Placed, Verified):
         for row in rows:
             yield from self._row_problems(row, checked)
         if whole and self._packed.check_rest is not None:
-            if not places_fit(self._packed.columns, len(self._names), self._packed.lengths):
+            if not locations_fit(self._packed.columns, len(self._names), self._packed.lengths):
                 return  # told by the records
             try:
                 yield from self._packed.check_rest(self._packed, rows)
@@ -292,7 +292,7 @@ class PackedReader(Closing, Placed, Verified):
         return reopened, (self._packed.reopen, self.path, self.identity())
 
     def identity(self) -> str:
-        """Tells this data set from another that has its path later; foreign data are known by names and places."""
+        """Tells this data set from another that has its path later; foreign data are known by their index."""
         return self.manifest.fingerprint or self.index_hash()
 
     def __repr__(self) -> str:

@@ -99,7 +99,7 @@ def check_index_file(path: str, manifest: Manifest, begin: int = 0, end: int | N
         yield Problem(DATA_SET, path, "what fills up the index has changed")
 
 
-def places_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
+def locations_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
     """Whether every blob has a field's number and lies in one of the files of these lengths."""
     field, file, offset, size = (np.asarray(columns[name], np.int64) for name in ("field", "file", "offset", "size"))
     if not bool(((field < fields) & (file >= 0) & (file < len(lengths))).all()):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastdata.formats import Reader
 from fastdata.formats.base import raise_named, record_name
-from fastdata.formats.places import record_of
+from fastdata.formats.locations import record_of
 from fastdata.loader.crew import Job
 from fastdata.loader.settings import FIELDS, Settings
 from fastdata.transforms.callables import UserCall

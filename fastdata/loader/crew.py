@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
 from fastdata.formats import Reader
-from fastdata.formats.places import Places
+from fastdata.formats.locations import Locations
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.sample_maker import Failure, Remark, SampleMaker, SampleSpec
@@ -71,7 +71,7 @@ class Job:
 
     ticket: int
     epoch: int
-    places: Places
+    places: Locations
     rows: list[int] | None = None
     failures: list[Failure] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Job:
         return self.places[:, 0]
 
     @property
-    def wanted(self) -> Places:
+    def wanted(self) -> Locations:
         """The places of the rows still to be made."""
         return self.places if self.rows is None else self.places[self.rows]
 
@@ -106,7 +106,7 @@ class Crew(Protocol):
     depth: int
     owner: int | None
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
+    def lay_out(self, layout: Layout | None, epoch: int, first: Locations, timeout: float | None) -> Laid:
         """Settle the layout before the first job; found by making a sample, the one at the place `first`, if need be.
 
         Raises:
@@ -165,7 +165,7 @@ class SoloCrew:
         self._layout: Layout | None = None
         self._jobs: deque[Job] = deque()
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:  # noqa: ARG002
+    def lay_out(self, layout: Layout | None, epoch: int, first: Locations, timeout: float | None) -> Laid:  # noqa: ARG002
         if layout is None and not self._collating:
             with self._keep():
                 found = self._maker.layout(epoch, first)
@@ -221,7 +221,7 @@ class SoloCrew:
 class ClerkCrew(SoloCrew):
     """For a loader that yields no pictures: every batch is finished as it comes."""
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:  # noqa: ARG002
+    def lay_out(self, layout: Layout | None, epoch: int, first: Locations, timeout: float | None) -> Laid:  # noqa: ARG002
         return layout
 
     def _make(self, job: Job) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastdata.formats import Reader
 from fastdata.formats.checksum import UNCHECKED
-from fastdata.formats.places import places_of
+from fastdata.formats.locations import locations_of
 from fastdata.loader.crew import Job
 from fastdata.loader.passes import Pass
 from fastdata.loader.schedule import Wanted
@@ -72,7 +72,7 @@ class Jobs:
 
     def _places(self, records: ArrayLike, occurrences: ArrayLike) -> NDArray[np.int64]:
         """Where records lie, and their occurrences in the last column."""
-        places = places_of(self._reader, np.atleast_1d(np.asarray(records, np.int64)))
+        places = locations_of(self._reader, np.atleast_1d(np.asarray(records, np.int64)))
         if not self._settings.verify:
             places[:, 4] = UNCHECKED
         return np.column_stack((places, np.atleast_1d(occurrences)))

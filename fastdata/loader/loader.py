@@ -18,7 +18,7 @@ from fastdata.datasets.source import in_memory, refuse_unknown
 from fastdata.datasets.state import fingerprint
 from fastdata.formats import Reader, checksum
 from fastdata.formats.base import allowed_pixels
-from fastdata.formats.places import source_of
+from fastdata.formats.locations import blob_source_of
 from fastdata.loader.crews import Crews
 from fastdata.loader.draws import Drawn, length_of
 from fastdata.loader.given import given_as
@@ -169,7 +169,7 @@ class DataLoader(TorchShape):
             split_of(self._checked, self._samples)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._spec = SampleSpec(
-            source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
+            blob_source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
             on_error == "skip", self._checked.views,
         )  # fmt: skip
         most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import OptionError, ResourceError, WorkerError
-from fastdata.formats.places import Places
+from fastdata.formats.locations import Locations
 from fastdata.limits import refused
 from fastdata.loader.crew import Job, Laid, merged, too_slow
 from fastdata.loader.layout import Layout
@@ -76,7 +76,7 @@ class ProcessCrew:
                 "or raise the limit"
             ) from error
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
+    def lay_out(self, layout: Layout | None, epoch: int, first: Locations, timeout: float | None) -> Laid:
         if self._ring is not None:
             return self._layout
         if layout is None and not self._collating:
@@ -98,7 +98,7 @@ class ProcessCrew:
             member.parts.append(None)
         return self._layout
 
-    def _probed(self, epoch: int, place: Places, timeout: float | None) -> Layout | Failure:
+    def _probed(self, epoch: int, place: Locations, timeout: float | None) -> Layout | Failure:
         member, samples = self._members[0], place[:, 0].tolist()
         member.tell(("probe", epoch, *place[0].tolist()), samples)
         ready = wait([member.child.connection, member.child.end], timeout)

@@ -18,7 +18,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.formats.places import COLUMNS
+from fastdata.formats.locations import COLUMNS
 from fastdata.sharedmem import SharedBlock
 
 # Slots begin at page boundaries, behind one page of the crew's own.

@@ -28,14 +28,14 @@ from fastdata.errors import (
 )
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
-from fastdata.formats.places import NOWHERE, Places, Source
+from fastdata.formats.locations import NO_FILE, BlobSource, Locations
 from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.transforms.render import Begun, begin
 
-# A row of `Places`, with the record's occurrence in the epoch behind it.
+# A row of `Locations`, with the record's occurrence in the epoch behind it.
 Place = list[int]
 # A sample of a job: its number there, its place, its row in the batch.
 Wanted = tuple[int, Place, int]
@@ -82,7 +82,7 @@ class SampleSpec:
         views: how many versions of a record a sample is made of.
     """
 
-    source: Source
+    source: BlobSource
     rules: Rules
     pipeline: Pipeline
     seed: int
@@ -99,7 +99,7 @@ class SampleSpec:
 
 class SampleMaker:
     """Makes samples by a spec. Records are given by rows (record, file, offset, size, crc, occurrence): what
-    `places_of` has of them, and how many times each has come before in the epoch.
+    `locations_of` has of them, and how many times each has come before in the epoch.
 
     Args:
         spec: the spec.
@@ -118,7 +118,7 @@ class SampleMaker:
         self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in spec.pipeline.callables)
 
-    def fill(self, epoch: int, places: Places, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Notices:
+    def fill(self, epoch: int, places: Locations, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Notices:
         """Make the samples of a batch, or of some rows of it, in their places."""
         if self._spec.layout is not None:  # geometry gives all of them this size: straight into their places
             return self._fill(epoch, places, batch, rows)
@@ -130,7 +130,7 @@ class SampleMaker:
 
         return self._each(_listed(places, rows), make)
 
-    def _fill(self, epoch: int, places: Places, batch: NDArray[np.uint8], rows: Sequence[int]) -> Notices:
+    def _fill(self, epoch: int, places: Locations, batch: NDArray[np.uint8], rows: Sequence[int]) -> Notices:
         """Some samples are begun, then finished, then the next ones: see `begin`."""
         spec, failures, remarks = self._spec, list[Failure](), list[Remark]()
         numbers = self._numbers(epoch, places)
@@ -166,7 +166,7 @@ class SampleMaker:
             del wanted[:count]
         return sorted(failures, key=lambda failure: failure.row), remarks
 
-    def samples(self, epoch: int, places: Places, rows: Sequence[int]) -> tuple[list[Any], Notices]:
+    def samples(self, epoch: int, places: Locations, rows: Sequence[int]) -> tuple[list[Any], Notices]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
         made: list[Any] = [None] * len(places)
         making = self._making(epoch, places)
@@ -177,7 +177,7 @@ class SampleMaker:
 
         return made, self._each(_listed(places, rows), make)
 
-    def layout(self, epoch: int, places: Places) -> Layout | Failure:
+    def layout(self, epoch: int, places: Locations) -> Layout | Failure:
         """The layout of a sample."""
         found: list[Layout] = []
         making = self._making(epoch, places)
@@ -188,12 +188,12 @@ class SampleMaker:
         failures, _ = self._each(_listed(places, [0]), make)
         return failures[0] if failures else found[0]
 
-    def _numbers(self, epoch: int, places: Places) -> list[Any]:
+    def _numbers(self, epoch: int, places: Locations) -> list[Any]:
         """What the geometric transforms draw: by view, then by sample."""
         numbers, seed = self._spec.pipeline.numbers, self._spec.seed
         return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._spec.views)]
 
-    def _making(self, epoch: int, places: Places) -> Callable[[int, Place, list[str]], Iterator[Any]]:
+    def _making(self, epoch: int, places: Locations) -> Callable[[int, Place, list[str]], Iterator[Any]]:
         """Makes a sample, one view after the other of what is read once."""
         pipeline, views = self._spec.pipeline, range(self._spec.views)
         numbers = self._numbers(epoch, places)
@@ -232,7 +232,7 @@ class SampleMaker:
     def _data(self, place: Place) -> bytes | memoryview:
         """The encoded picture, right until the next one is read."""
         _, file, offset, size, crc, _ = place
-        if file == NOWHERE:
+        if file == NO_FILE:
             raise FormatError
         data = self._spec.source.read(file, offset, size, self._scratch)
         if crc != UNCHECKED:
@@ -261,7 +261,7 @@ class SampleMaker:
         return failures, remarks
 
 
-def _listed(places: Places, rows: Sequence[int]) -> list[Wanted]:
+def _listed(places: Locations, rows: Sequence[int]) -> list[Wanted]:
     return [(at, place, row) for at, (place, row) in enumerate(zip(places.tolist(), rows, strict=True))]
 
 

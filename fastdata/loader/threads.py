@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from fastdata.errors import OptionError
-from fastdata.formats.places import COLUMNS, Places
+from fastdata.formats.locations import COLUMNS, Locations
 from fastdata.loader.crew import Job, Laid, Lost, SoloCrew, too_slow
 from fastdata.loader.generators import forsake
 from fastdata.loader.layout import Layout
@@ -60,7 +60,7 @@ class ThreadCrew(SoloCrew):
                     error = raised if isinstance(raised, Exception) else _ended(raised, job.wanted)
             self._made.put((generation, job, error))
 
-    def lay_out(self, layout: Layout | None, epoch: int, first: Places, timeout: float | None) -> Laid:
+    def lay_out(self, layout: Layout | None, epoch: int, first: Locations, timeout: float | None) -> Laid:
         if layout is not None or self._collating or self._layout is not None:
             self._layout = self._layout or layout
             return self._layout
@@ -134,5 +134,5 @@ def _interruption() -> Lost:
     return _ended(GeneratorExit(), np.empty((0, COLUMNS), np.int64))
 
 
-def _ended(raised: BaseException, places: Places) -> Lost:
+def _ended(raised: BaseException, places: Locations) -> Lost:
     return Lost(f"a worker thread was ended by {raised!r}", places[:, 0].tolist(), "the loader can be iterated again")

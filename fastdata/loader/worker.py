@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 
 from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
-from fastdata.formats.places import Places
+from fastdata.formats.locations import Locations
 from fastdata.loader.layout import Layout
 from fastdata.loader.ring import slot_words
 from fastdata.loader.sample_maker import Failure, Notices, SampleMaker, SampleSpec
@@ -121,7 +121,7 @@ class _Worker:
             failure = Failure(where[0], int(places[0, 0]), words, "", kind or OptionError)
             return pickle.dumps((([failure], []), [None] * len(places)))
 
-    def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Places, Sequence[int], int]:
+    def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Locations, Sequence[int], int]:
         """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""
         words, head = slot_words(self._block, slot, self._batch_size)
         mine = words[first:stop]

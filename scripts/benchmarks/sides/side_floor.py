@@ -21,7 +21,7 @@ import fastdata
 from fastdata.codec import jpeg
 from fastdata.codec.cropindex import cut_loaded, load
 from fastdata.formats.files import Scratch
-from fastdata.formats.places import places_of, source_of
+from fastdata.formats.locations import blob_source_of, locations_of
 from fastdata.order import permutation
 from fastdata.transforms import Pipeline, Plan
 from fastdata.transforms.engines import resample, takes_boxes
@@ -62,7 +62,7 @@ def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _work(pipe: Connection, reader: fastdata.Reader, share: range, pipeline: Pipeline) -> None:
     cv2.setNumThreads(0)
     memory, work = (np.empty((224, 224, 3), np.uint8), np.empty(1 << 22, np.uint8)), Work()
-    source, scratch = source_of(reader), Scratch()
+    source, scratch = blob_source_of(reader), Scratch()
     while True:
         name, epoch = pipe.recv()
         if name == "plan":
@@ -78,8 +78,8 @@ def _work(pipe: Connection, reader: fastdata.Reader, share: range, pipeline: Pip
 
 def _plans(reader: fastdata.Reader, share: NDArray[np.int64], pipeline: Pipeline, epoch: int) -> Work:
     work = Work()
-    rows, places = pipeline.numbers(1, epoch, share).tolist(), places_of(reader, share).tolist()
-    for (index, *place, _), row in zip(places, rows, strict=True):
+    rows, locations = pipeline.numbers(1, epoch, share).tolist(), locations_of(reader, share).tolist()
+    for (index, *place, _), row in zip(locations, rows, strict=True):
         found = load(reader.image(index)[1])
         if found is None:
             raise SystemExit(f"{reader.path}: the JPEG of record {index} has no crop index")

@@ -1,4 +1,4 @@
-"""Places of pictures: read without the index, they are the pictures that the reader gives."""
+"""Locations of images: read without the index, they give the images that the reader gives."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fastdata import Record
 from fastdata.cache import CachedReader
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
+from fastdata.formats.locations import COLUMNS, NO_FILE, blob_source_of, locations_of
 from fastdata.formats.packed import PackedReader
-from fastdata.formats.places import COLUMNS, NOWHERE, places_of, source_of
-from fastdata.formats.rows import Pictures
+from fastdata.formats.rows import ImageLocator
 from fastdata.loader.start import needs_main
 from tests import images, samples
 
 ORDER = np.array([5, 0, 16, 5, 3], np.int64)
 
 
-def read(source: Any, places: Any) -> list[bytes]:
+def read(source: Any, locations: Any) -> list[bytes]:
     scratch = Scratch()
-    return [bytes(source.read(file, offset, size, scratch)) for _, file, offset, size, _ in places.tolist()]
+    return [bytes(source.read(file, offset, size, scratch)) for _, file, offset, size, _ in locations.tolist()]
 
 
 def expected(reader: Reader, indices: Any) -> list[bytes]:
@@ -52,18 +52,18 @@ def opened(kind: str, folder: Path) -> Reader:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_places_are_those_of_the_pictures(kind: str, tmp_path: Path) -> None:
+def test_locations_are_those_of_the_images(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as reader:
         indices = ORDER % len(reader)
-        places = places_of(reader, indices)
-        assert (places.dtype, places.shape) == (np.int64, (len(ORDER), COLUMNS))
-        assert places[:, 0].tolist() == indices.tolist()
-        assert read(source_of(reader), places) == expected(reader, indices)
-        assert places_of(reader, indices[:0]).shape == (0, COLUMNS)
+        locations = locations_of(reader, indices)
+        assert (locations.dtype, locations.shape) == (np.int64, (len(ORDER), COLUMNS))
+        assert locations[:, 0].tolist() == indices.tolist()
+        assert read(blob_source_of(reader), locations) == expected(reader, indices)
+        assert locations_of(reader, indices[:0]).shape == (0, COLUMNS)
 
 
-def child(source: Any, places: Any, results: Any) -> None:
-    results.send(read(source, places))
+def child(source: Any, locations: Any, results: Any) -> None:
+    results.send(read(source, locations))
     results.close()
 
 
@@ -73,7 +73,7 @@ def test_another_process_reads_them_without_the_reader(kind: str, tmp_path: Path
     receiver, sender = context.Pipe(duplex=False)
     with opened(kind, tmp_path) as reader:
         indices = ORDER % len(reader)
-        process = context.Process(target=child, args=(source_of(reader), places_of(reader, indices), sender))
+        process = context.Process(target=child, args=(blob_source_of(reader), locations_of(reader, indices), sender))
         process.start()
         sender.close()
         assert receiver.recv() == expected(reader, indices)
@@ -87,7 +87,7 @@ def test_what_is_sent_is_small_however_many_records_there_are(tmp_path: Path) ->
         (tmp_path / str(count)).mkdir()
         records = (Record(f"{i}", {"jpg": b"x"}) for i in range(count))
         with fastdata.open(samples.write(tmp_path / str(count), "hdf5", records)) as reader:
-            sizes.append(len(pickle.dumps(source_of(reader))))
+            sizes.append(len(pickle.dumps(blob_source_of(reader))))
     assert sizes[1] < sizes[0] + 20
 
 
@@ -99,9 +99,9 @@ def test_the_picture_may_be_any_field_of_a_record_or_none(tmp_path: Path) -> Non
         Record("e", {"cls": b"0", "jpg": b""}),
     ]
     with fastdata.open(samples.write(tmp_path, "lmdb", records)) as reader:
-        places = places_of(reader, np.arange(4))
-        assert (places[:, 1] == NOWHERE).tolist() == [False, False, True, False]
-        assert read(source_of(reader), places[[0, 1, 3]]) == [b"third", b"first", b""]
+        locations = locations_of(reader, np.arange(4))
+        assert (locations[:, 1] == NO_FILE).tolist() == [False, False, True, False]
+        assert read(blob_source_of(reader), locations[[0, 1, 3]]) == [b"third", b"first", b""]
 
 
 def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> No
 
 def test_shared_memory_needs_no_main_module_in_workers(tmp_path: Path) -> None:
     with opened("cached", tmp_path) as reader:
-        assert not needs_main(source_of(reader))
+        assert not needs_main(blob_source_of(reader))
         with pytest.raises(fastdata.FormatError, match="cached reader"):
-            pickle.loads(pickle.dumps(source_of(reader)))
+            pickle.loads(pickle.dumps(blob_source_of(reader)))
 
 
 class Upper:
@@ -145,7 +145,7 @@ class Upper:
 def test_a_wrapper_is_asked_itself(tmp_path: Path) -> None:
     with fastdata.open(samples.write(tmp_path, "lmdb", [Record("a", {"png": b"word"})])) as reader:
         wrapped: Any = Upper(reader)
-        assert read(source_of(wrapped), places_of(wrapped, np.array([0]))) == [b"WORD"]
+        assert read(blob_source_of(wrapped), locations_of(wrapped, np.array([0]))) == [b"WORD"]
 
 
 def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> Non
 
     path = samples.write(tmp_path, "lmdb", [Record("a", {"png": b"word"})])
     with fastdata.open(path) as plain, Reversed(plain._packed) as reader:  # type: ignore[attr-defined]
-        assert read(source_of(reader), places_of(reader, np.array([0]))) == [b"drow"]
+        assert read(blob_source_of(reader), locations_of(reader, np.array([0]))) == [b"drow"]
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> Non
         ("size", -1), ("size", 11), ("offset", 2**63 - 1), ("size", 2**63 - 1),
     ],
 )  # fmt: skip
-def test_a_damaged_index_gives_no_place_outside_the_file(column: str, value: int) -> None:
+def test_a_damaged_index_gives_no_location_outside_the_file(column: str, value: int) -> None:
     columns = {
         "start": np.array([0, 1, 2, 3]), "field": np.array([0, 0, 0], np.uint16), "file": np.array([0, 1, 0], np.int32),
         "offset": np.array([0, 90, 5]), "size": np.array([10, 10, 10]), "crc": np.array([4, 5, 2**32 - 1], np.uint32),
     }  # fmt: skip
-    whole = Pictures(columns, [True], [100, 100]).places(np.arange(3))
+    whole = ImageLocator(columns, [True], [100, 100]).locations(np.arange(3))
     assert whole.tolist() == [[0, 0, 0, 10, 4], [1, 1, 90, 10, 5], [2, 0, 5, 10, 2**32 - 1]]
     columns[column][1] = value
-    places = Pictures(columns, [True], [100, 100]).places(np.arange(3))
-    assert places[1].tolist()[1] == NOWHERE
-    assert places[2].tolist() == whole[2].tolist()
+    locations = ImageLocator(columns, [True], [100, 100]).locations(np.arange(3))
+    assert locations[1].tolist()[1] == NO_FILE
+    assert locations[2].tolist() == whole[2].tolist()
     if column != "start":
-        assert places[0].tolist() == whole[0].tolist()
+        assert locations[0].tolist() == whole[0].tolist()
