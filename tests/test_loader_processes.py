@@ -17,7 +17,7 @@ import pytest
 
 import fastdata
 from fastdata.codec.encode import encode
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.loader.start import needs_main
 from tests.loader_targets import Adds
 

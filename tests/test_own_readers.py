@@ -10,8 +10,7 @@ import pytest
 
 import fastdata
 from fastdata import DataLoader, ImageDataset, ImageStream, LoadError, Record
-from fastdata.formats import Reader
-from fastdata.formats.base import Closing
+from fastdata.formats.base import Closing, Reader
 from tests import images, samples
 
 COUNT = 6

@@ -20,7 +20,7 @@ from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import Source, in_memory, open_source, refuse_unknown
 from fastdata.errors import FastdataError, OptionError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
 from fastdata.transforms.pipeline import Pipeline
 

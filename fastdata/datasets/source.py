@@ -13,9 +13,9 @@ from typing import Any
 from fastdata.cache import CachedReader
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import OptionError
-from fastdata.formats import Reader, open_whole
 from fastdata.formats import open as open_reader
-from fastdata.formats.base import ReadOptions
+from fastdata.formats import open_whole
+from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.concat import check_index
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Reader

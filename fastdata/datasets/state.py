@@ -12,7 +12,7 @@ from typing import Any
 
 from fastdata.datasets.epochs import Place
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.world import World
 
 _VERSION = 1

@@ -27,7 +27,7 @@ from fastdata.datasets.skipped import Skipped
 from fastdata.datasets.source import Source, open_source, open_whole_source
 from fastdata.datasets.state import as_state, fingerprint, from_state
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.formats import Reader
-from fastdata.formats.base import raise_named, record_name
+from fastdata.formats.base import Reader, raise_named, record_name
 from fastdata.formats.locations import record_of
 from fastdata.loader.crew import Job
 from fastdata.loader.settings import FIELDS, Settings

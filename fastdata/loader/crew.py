@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import WorkerError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.formats.locations import Locations
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout

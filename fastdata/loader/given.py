@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fastdata.datasets import ImageDataset
 from fastdata.datasets.source import open_source
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.transforms.callables import Form
 
 

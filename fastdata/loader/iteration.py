@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastdata.datasets.remarks import Remarks
 from fastdata.errors import FormatError, LoadError, OptionError, ResourceError, WorkerError
-from fastdata.formats import Reader
-from fastdata.formats.base import record_name
+from fastdata.formats.base import Reader, record_name
 from fastdata.loader.collate import Collation
 from fastdata.loader.crew import Crew, Job, Lost, too_slow
 from fastdata.loader.jobs import Jobs

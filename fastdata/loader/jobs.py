@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.locations import locations_of
 from fastdata.loader.crew import Job

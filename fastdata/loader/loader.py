@@ -16,8 +16,8 @@ from fastdata.datasets import ImageDataset
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import in_memory, refuse_unknown
 from fastdata.datasets.state import fingerprint
-from fastdata.formats import Reader, checksum
-from fastdata.formats.base import allowed_pixels
+from fastdata.formats import checksum
+from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.formats.locations import blob_source_of
 from fastdata.loader.crews import Crews
 from fastdata.loader.draws import Drawn, length_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastdata.cpus import available_cpus
 from fastdata.errors import OptionError
-from fastdata.formats import Reader
+from fastdata.formats.base import Reader
 from fastdata.order import Even, check_even, numbered
 from fastdata.world import World
 

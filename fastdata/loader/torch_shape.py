@@ -16,7 +16,7 @@ from fastdata.datasets import ImageDataset
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
-    from fastdata.formats import Reader
+    from fastdata.formats.base import Reader
     from fastdata.loader.given import Given
     from fastdata.loader.passes import Passes, Position
     from fastdata.loader.schedule import Schedule
