@@ -129,8 +129,8 @@ class Writer:
             )
         try:
             with self._words():
-                places = self._sink.add(record)
-            self._builder.add(record, places)
+                locations = self._sink.add(record)
+            self._builder.add(record, locations)
         except BaseException:  # half a record may lie in the files: nothing can be written behind it
             self.discard()
             raise

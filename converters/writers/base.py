@@ -15,7 +15,7 @@ from fastdata.record import Record
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a sink builds (`new`), the place that the finished data set will have (`target`), and when shards end."""
+    """Where a sink builds (`new`), the path that the finished data set will have (`target`), and when shards end."""
 
     new: str
     target: str
@@ -34,7 +34,7 @@ class Sink(Protocol):
         ...
 
     def abort(self) -> None:
-        """Let every handle go; harmless after `finish`."""
+        """Release every handle; harmless after `finish`."""
         ...
 
 

@@ -36,55 +36,55 @@ class Hdf5Sink:
         self._path, self._twin = options.new, options.new + "-twin"
         self._file = open(self._path, "xb", buffering=_BUFFER)  # noqa: SIM115  # closed by finish or abort
         self._file.seek(PAYLOAD_AT)
-        self._place = PAYLOAD_AT
+        self._end = PAYLOAD_AT
 
     def add(self, record: Record) -> list[tuple[int, int]]:
-        places = []
+        locations = []
         for blob in record.fields.values():
-            places.append((0, self._place))
+            locations.append((0, self._end))
             self._file.write(blob)
-            self._place += len(blob)
-        return places
+            self._end += len(blob)
+        return locations
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
-        if self._place < PAYLOAD_AT + SMALLEST:
-            self._file.write(bytes(PAYLOAD_AT + SMALLEST - self._place))
-            self._place = PAYLOAD_AT + SMALLEST
+        if self._end < PAYLOAD_AT + SMALLEST:
+            self._file.write(bytes(PAYLOAD_AT + SMALLEST - self._end))
+            self._end = PAYLOAD_AT + SMALLEST
         columns = builder.columns()
-        places = list[int]()
+        manifest_at = list[int]()
 
         def lay_out(room: int) -> int:
-            total, place = self._lay_out(columns, room)
-            places.append(place)
+            total, offset = self._lay_out(columns, room)
+            manifest_at.append(offset)
             return total
 
         with _system_errors():
             text = sized(lambda total: finished(manifest, builder, columns, [DataFile("", total)]), lay_out)
-        self._splice(places[-1], text)
+        self._splice(manifest_at[-1], text)
         os.unlink(self._twin)
 
     def _lay_out(self, columns: Columns, room: int) -> tuple[int, int]:
-        """Write the twin, with `room` zeros in place of the manifest; returns its length and the manifest's place."""
+        """Write the twin, with `room` zeros for the manifest; returns its length and the manifest's offset."""
         self._file.flush()  # a disk that is full already says so here, in the system's own words
         large = {"alignment_threshold": SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
-            if _hole(file, PAYLOAD, self._place - PAYLOAD_AT) != PAYLOAD_AT:
+            if _hole(file, PAYLOAD, self._end - PAYLOAD_AT) != PAYLOAD_AT:
                 raise ConvertError("HDF5 did not put the payload where it should lie; please report this")
         small = {"alignment_threshold": 1, "alignment_interval": 64}  # a cache line, for arrays that may be mapped
         with h5py.File(self._twin, "r+", libver=_LIBVER, locking=False, **small) as file:
             for name, column in columns.items():
                 file.create_dataset(f"{INDEX}/{name}", data=column, track_times=False)
             data = file.create_dataset(MANIFEST, data=np.zeros(room, np.uint8), track_times=False)
-            place: int = data.id.get_offset()
-        return os.stat(self._twin).st_size, place
+            offset: int = data.id.get_offset()
+        return os.stat(self._twin).st_size, offset
 
-    def _splice(self, place: int, manifest: bytes) -> None:
+    def _splice(self, manifest_at: int, manifest: bytes) -> None:
         """Copy the twin's bytes around the payload, the manifest in its place, the signature with the rest last."""
         with open(self._twin, "rb") as twin:
-            twin.seek(self._place)
+            twin.seek(self._end)
             while piece := twin.read(_COPY):
                 self._file.write(piece)
-            self._file.seek(place)
+            self._file.seek(manifest_at)
             self._file.write(manifest)
             self._sync()
             twin.seek(0)
@@ -114,12 +114,12 @@ def _system_errors() -> Iterator[None]:
 
 
 def _hole(file: h5py.File, name: str, size: int) -> int | None:
-    """Make a data set of `size` bytes that has its place but no data; returns the place."""
+    """Make a data set of `size` bytes that has its space but no data; returns its offset."""
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     options.set_obj_track_times(False)
     space = h5py.h5s.create_simple((size,))
     data = h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.STD_U8LE, space, options)
-    place: int | None = data.get_offset()
-    return place
+    offset: int | None = data.get_offset()
+    return offset

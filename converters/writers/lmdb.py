@@ -49,7 +49,7 @@ class LmdbSink:
             self._bytes += len(blob)
         if self._bytes >= _BATCH_BYTES or len(self._pending) >= _BATCH_ENTRIES:
             self._commit()
-        return [(0, 0)] * len(record.fields)  # the places are known when all is written
+        return [(0, 0)] * len(record.fields)  # the offsets are known when all is written
 
     def _commit(self) -> None:
         data = os.path.join(self._folder, DATA_NAME)
@@ -63,7 +63,7 @@ class LmdbSink:
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
         self._commit()
-        self._note_places(builder)
+        self._note_offsets(builder)
         data = os.path.join(self._folder, DATA_NAME)
         with open(data, "r+b") as file:
             os.fsync(file.fileno())
@@ -75,20 +75,20 @@ class LmdbSink:
         done = finished(manifest, builder, columns, files)
         write_synced(os.path.join(self._folder, MANIFEST_NAME), [done.to_json()])
 
-    def _note_places(self, builder: IndexBuilder) -> None:
+    def _note_offsets(self, builder: IndexBuilder) -> None:
         data = os.path.join(self._folder, DATA_NAME)
         with (
             _Environment(self._folder, readonly=True) as environment,
             environment.begin(buffers=True) as transaction,
             CheckedFile(data) as file,
         ):
-            places = Places(environment.stat()["psize"])
+            offsets = ValueOffsets(environment.stat()["psize"])
             for blob, name in builder.names():
                 value = transaction.get(name)
-                place = places.offset(value)
-                if file.read(place, min(len(value), 8)) != value[:8]:
-                    raise ConvertError("LMDB's pages do not lie where they say; please report this")
-                builder.offset[blob] = place
+                offset = offsets.offset(value)
+                if file.read(offset, min(len(value), 8)) != value[:8]:
+                    raise ConvertError("LMDB's pages are not where their numbers say; please report this")
+                builder.offset[blob] = offset
 
     def abort(self) -> None:
         self._pending = []
@@ -141,11 +141,11 @@ def _no_room(data: str) -> OSError | None:
     return None
 
 
-class Places:
+class ValueOffsets:
     """Turns values that lmdb hands out (views of its map) into offsets in `data.mdb`.
 
-    LMDB writes its own number into the head of each page. A value lies in such a page, so the page's number times the
-    page size, plus the place in the page, is its offset; the map's base address follows and must be the same for all.
+    LMDB writes the number of each page into its head. A value lies in such a page, so its offset is the page's number
+    times the page size, plus the position in the page; the map's base address follows and must be the same for all.
     """
 
     def __init__(self, page: int) -> None:
@@ -172,5 +172,7 @@ class Places:
         number = int.from_bytes(ctypes.string_at(address - within, 8), "little")
         offset = number * self._page + within
         if not 2 <= number < 1 << 48:
-            raise FormatError("this LMDB does not number its pages as LMDB 0.9 does; it cannot be read by place")
+            raise FormatError(
+                "this LMDB does not number its pages as LMDB 0.9 does, so its values cannot be read by offset"
+            )
         return offset

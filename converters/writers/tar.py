@@ -26,7 +26,7 @@ class TarSink:
         self._new, self._limit = options.new, options.shard_size
         self._stem = portable(os.path.basename(options.target))
         self._file: BinaryIO | None = None
-        self._place = 0
+        self._offset = 0
         self._shards: list[DataFile] = []
         if self._single:
             self._begin(self._new)
@@ -37,21 +37,22 @@ class TarSink:
 
     def _begin(self, path: str) -> None:
         self._file = open(path, "xb", buffering=_BUFFER)  # noqa: SIM115  # closed by _end or abort
-        self._place = 0
+        self._offset = 0
 
     def add(self, record: Record) -> list[tuple[int, int]]:
         members = [(header(f"{record.key}.{name}", len(blob)), blob) for name, blob in record.fields.items()]
         length = sum(len(head) + padded(len(blob)) for head, blob in members)
-        if not self._single and (self._file is None or (self._place and self._place + length + len(END) > self._limit)):
+        full = self._offset > 0 and self._offset + length + len(END) > self._limit
+        if not self._single and (self._file is None or full):
             self._end()
             self._begin(os.path.join(self._new, local(self._name(len(self._shards)))))
-        places = []
+        locations = []
         for head, blob in members:
             self._write(head)
-            places.append((len(self._shards), self._place))
+            locations.append((len(self._shards), self._offset))
             self._write(blob)
             self._write(bytes(-len(blob) % BLOCK))
-        return places
+        return locations
 
     def _name(self, number: int) -> str:
         return f"{self._stem}-{number:06d}.tar"
@@ -59,7 +60,7 @@ class TarSink:
     def _write(self, blob: bytes) -> None:
         assert self._file is not None
         self._file.write(blob)
-        self._place += len(blob)
+        self._offset += len(blob)
 
     def _end(self) -> None:
         """Close the current shard, if there is one, and sync it."""
@@ -69,7 +70,7 @@ class TarSink:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        self._shards.append(DataFile(self._name(len(self._shards)), self._place))
+        self._shards.append(DataFile(self._name(len(self._shards)), self._offset))
         self._file = None
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
@@ -86,7 +87,7 @@ class TarSink:
         write_synced(os.path.join(self._new, MANIFEST_NAME), [done.to_json()])
 
     def _write_trailer(self, index: bytes, manifest_of: Callable[[int], Manifest]) -> None:
-        start = self._place + BLOCK  # behind the member's header, which is plain: a short ASCII name
+        start = self._offset + BLOCK  # behind the member's header, which is plain: a short ASCII name
 
         def size(room: int) -> int:
             return padded(len(index) + room) + BLOCK

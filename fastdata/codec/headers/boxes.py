@@ -1,4 +1,4 @@
-"""AVIF and JPEG 2000: boxes within boxes, down to the size, the turn and the place of the pixels."""
+"""AVIF and JPEG 2000: boxes within boxes, down to the size, the turn and the location of the pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastdata.codec.headers.av1 import stated_size
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
-Box = tuple[bytes, int, int]
+BoxSpan = tuple[bytes, int, int]
 """Name, and where the content begins and ends; the end may lie beyond the data where they are cut."""
 
 # AVIF: (quarter turns anticlockwise, mirror axis or None) -> EXIF orientation. The turn comes before the mirror.
@@ -21,7 +21,7 @@ _TURNS = {
 _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha", b"urn:mpeg:hevc:2015:auxid:1")
 
 
-def boxes(data: Data, start: int, end: int) -> Iterator[Box]:
+def boxes(data: Data, start: int, end: int) -> Iterator[BoxSpan]:
     """The boxes that lie side by side in data[start:end]."""
     at = start
     while at + 8 <= min(end, len(data)):
@@ -70,7 +70,7 @@ def _depth(data: Data, facts: dict[bytes, tuple[int, int]]) -> tuple[int, bool]:
 
 
 def _properties(data: Data, inner: dict[bytes, tuple[int, int]]) -> dict[bytes, tuple[int, int]]:
-    """Name -> place of the primary item's properties; `auxC` stands for transparency anywhere in the file."""
+    """Name -> span of the primary item's properties; `auxC` stands for transparency anywhere in the file."""
     start, _ = inner[b"pitm"]
     (primary,) = unpack_from(">I" if data[start] else ">H", data, start + 4)
     parts = {name: (begin, end) for name, begin, end in boxes(data, *inner[b"iprp"])}
@@ -87,11 +87,11 @@ def _properties(data: Data, inner: dict[bytes, tuple[int, int]]) -> dict[bytes, 
     return chosen
 
 
-def _associated(data: Data, place: tuple[int, int] | None, item: int) -> Iterator[int]:
+def _associated(data: Data, span: tuple[int, int] | None, item: int) -> Iterator[int]:
     """Numbers, from 1, of the properties that belong to an item."""
-    if place is None:
+    if span is None:
         return
-    at, end = place
+    at, end = span
     version, wide = data[at], data[at + 3] & 1
     (count,) = unpack_from(">I", data, at + 4)
     at += 8
@@ -131,11 +131,11 @@ def _coded_items(data: Data, inner: dict[bytes, tuple[int, int]]) -> frozenset[i
     return frozenset(found)
 
 
-def _extents(data: Data, place: tuple[int, int] | None) -> Iterator[tuple[int, int, int]]:
+def _extents(data: Data, span: tuple[int, int] | None) -> Iterator[tuple[int, int, int]]:
     """Item, begin and end of every stretch of bytes that lies in the file itself (`iloc`)."""
-    if place is None:
+    if span is None:
         return
-    at = place[0]
+    at = span[0]
     version, sizes = data[at], unpack_from(">H", data, at + 4)[0]
     offset_width, length_width, base_width = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
     index_width, wide = sizes & 15 if version else 0, version == 2
