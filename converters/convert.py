@@ -21,16 +21,14 @@ from fastdata.converters.options import (
     RecodeOptions,
     check_effects,
     idle_options,
-    parse_color,
-    parse_size,
 )
 from fastdata.converters.places import check_apart, source_of, target_of
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, notes_of_all, write_report
 from fastdata.converters.staging import check_target
-from fastdata.cpus import available_cpus
+from fastdata.cpus import default_workers
 from fastdata.errors import ConvertError
-from fastdata.progress import progress
+from fastdata.progress import progress_bar
 
 # What the workers call on each file.
 _RECODER = "fastdata.converters.recode:file_recoder"
@@ -65,7 +63,7 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     workers: int | None = None,
     overwrite: bool = False,
     report: str | os.PathLike[str] | None = None,
-    quiet: bool = False,
+    progress: bool = False,
 ) -> ConvertReport:
     """Convert a folder of images into one data set.
 
@@ -95,10 +93,11 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         seed: of `shuffle`, which it needs; default 0.
         shard_size: bytes after which a new tar shard is begun, a number or a text; default "256MB". For other outputs
             the report warns that it has no effect.
-        workers: processes; default: the cores that this process may use. The output does not depend on it.
+        workers: processes; default: the cores that this process may use, shared with the other local ranks
+            (LOCAL_WORLD_SIZE). The output does not depend on it.
         overwrite: replace `dst`; the old data set stays until the new one is whole.
         report: a JSON file for the report, also written when the conversion fails. Not inside `src` or `dst`.
-        quiet: show no progress.
+        progress: show on stderr how far the conversion is.
 
     Returns:
         What became of every file; also when some were rejected. Its `error` is "" unless the report file, and only
@@ -113,14 +112,12 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     recode = RecodeOptions(
         resize, upscale=upscale, encode=encode, optimize=optimize, alpha=alpha, max_pixels=max_pixels,
         keep_damaged=keep_damaged, icc=icc,
-        **_given(
-            resize_mode=resize_mode, quality=quality, pad_color=None if pad_color is None else parse_color(pad_color)
-        ),
+        **_given(resize_mode=resize_mode, quality=quality, pad_color=pad_color),
     )  # fmt: skip
     options = ConvertOptions(
         recode, format, class_order, shuffle, workers=workers, overwrite=overwrite,
-        report=None if report is None else target_of("report", report), quiet=quiet,
-        **_given(seed=seed, shard_size=None if shard_size is None else parse_size(shard_size)),
+        report=None if report is None else target_of("report", report), progress=progress,
+        **_given(seed=seed, shard_size=shard_size),
     )  # fmt: skip
     given = _given(
         resize_mode=resize_mode, upscale=upscale or None, pad_color=pad_color, quality=quality,
@@ -145,7 +142,7 @@ class _Conversion:
         kind = format_of(dst, options.format)
         check_apart(src, dst, options.report)
         self._report = ConvertReport(
-            format=kind, workers=options.workers or available_cpus(), options=options.manifest(kind)
+            format=kind, workers=options.workers or default_workers(), options=options.manifest(kind)
         )
         self._report.warnings += [Note(".", words) for words in idle_options(options, given, kind, dst)]
         self._became_lossy: Counter[str] = Counter()
@@ -225,7 +222,7 @@ class _Conversion:
                 self._dst, format=report.format, classes=report.classes, options=report.options,
                 shard_size=options.shard_size, overwrite=options.overwrite,
             ) as writer,
-            progress(len(entries), "convert", quiet=options.quiet) as bar,
+            progress_bar(len(entries), "convert", shown=options.progress) as bar,
         ):  # fmt: skip
             answers = pool.map((entry.path for entry in entries), chunk=chunk)
             for entry, (outcome, blob, chatter) in zip(entries, answers, strict=True):

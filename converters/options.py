@@ -6,11 +6,11 @@ Promise: whoever holds one need not check it again; `manifest()` holds only what
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fastdata.checks import byte_count, choice, color, flag, integer
 from fastdata.codec.info import LONGEST_SIDES, MAX_PIXELS
 from fastdata.converters.geometry import RESIZE_MODES
 from fastdata.errors import OptionError
@@ -27,10 +27,6 @@ _WITH_TABLES = ("jpeg", "keep")
 _FIXED_MODES = ("exact", "crop")
 CLASS_ORDERS = ("plain", "natural")
 ICC_RULES = ("convert", "keep")
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-          "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-          "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +47,17 @@ class RecodeOptions:
 
     def __post_init__(self) -> None:
         if self.resize is not None:
-            _check_int("resize", self.resize, 1, LONGEST_SIDES["jpg"])
-        _check_choice("resize_mode", self.resize_mode, RESIZE_MODES)
-        _check_flag("upscale", self.upscale)
-        _check_color(self.pad_color)
-        _check_choice("encode", self.encode, tuple(ENCODINGS))
-        _check_int("quality", self.quality, 1, 100)
-        _check_flag("optimize", self.optimize)
-        _check_choice("alpha", self.alpha, ALPHA_RULES)
-        _check_int("max_pixels", self.max_pixels, 1, None)
-        _check_flag("keep_damaged", self.keep_damaged)
-        _check_choice("icc", self.icc, ICC_RULES)
+            _check(self, "resize", integer, 1, LONGEST_SIDES["jpg"])
+        _check(self, "resize_mode", choice, RESIZE_MODES)
+        _check(self, "upscale", flag)
+        _check(self, "pad_color", color)
+        _check(self, "encode", choice, tuple(ENCODINGS))
+        _check(self, "quality", integer, 1, 100)
+        _check(self, "optimize", flag)
+        _check(self, "alpha", choice, ALPHA_RULES)
+        _check(self, "max_pixels", integer, 1)
+        _check(self, "keep_damaged", flag)
+        _check(self, "icc", choice, ICC_RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +73,18 @@ class ConvertOptions:
     workers: int | None = None
     overwrite: bool = False
     report: str | None = None
-    quiet: bool = False
+    progress: bool = False
 
     def __post_init__(self) -> None:
-        _check_choice("class_order", self.class_order, CLASS_ORDERS)
-        _check_flag("shuffle", self.shuffle)
+        _check(self, "class_order", choice, CLASS_ORDERS)
+        _check(self, "shuffle", flag)
         # The seed is hashed as an unsigned 64-bit number.
-        _check_int("seed", self.seed, 0, 2**64 - 1)
-        _check_int("shard_size", self.shard_size, 1, None)
+        _check(self, "seed", integer, 0, 2**64 - 1)
+        _check(self, "shard_size", byte_count)
         if self.workers is not None:
-            _check_int("workers", self.workers, 1, None)
-        _check_flag("overwrite", self.overwrite)
-        _check_flag("quiet", self.quiet)
+            _check(self, "workers", integer, 1)
+        _check(self, "overwrite", flag)
+        _check(self, "progress", flag)
 
     def manifest(self, format_name: str) -> dict[str, Any]:
         """What determines the bytes that are written; no paths, no number of workers."""
@@ -150,38 +146,6 @@ def idle_shard_size(format_name: str, dst: str) -> str:
     )
 
 
-def parse_size(value: int | str, name: str = "shard_size") -> int:
-    """A number of bytes: an int, or a text such as "256MB", "1.5 GB" or "64MiB".
-
-    Raises:
-        OptionError: it is neither, or not positive.
-    """
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
-        if match is None or match[2].lower() not in _UNITS:
-            raise OptionError(f'{_spelled(name)} must be a size such as "256MB", "1GB" or "64MiB", not {value!r:.80}')
-        value = int(min(float(match[1]) * _UNITS[match[2].lower()], 2.0**64))
-    _check_int(name, value, 1, 2**63 - 1)
-    return value
-
-
-def parse_color(value: Sequence[int] | str, name: str = "pad_color") -> tuple[int, int, int]:
-    """Red, green and blue: three numbers, or a text such as "0,0,0".
-
-    Raises:
-        OptionError: anything but three numbers from 0 to 255.
-    """
-    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value
-    try:
-        red, green, blue = (int(part) for part in parts)
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            f"{_spelled(name)} must be three numbers from 0 to 255 (red,green,blue), not {value!r}"
-        ) from error
-    _check_color((red, green, blue), name)
-    return red, green, blue
-
-
 def _spelled(name: str) -> str:
     """A parameter's name, and the option's where that is spelled in another way.
 
@@ -191,23 +155,6 @@ def _spelled(name: str) -> str:
     return f"{name} (--{name.replace('_', '-')})" if "_" in name else name
 
 
-def _check_color(value: Sequence[int], name: str = "pad_color") -> None:
-    if len(value) != 3 or not all(0 <= part <= 255 for part in value):
-        raise OptionError(f"{_spelled(name)} must be three numbers from 0 to 255 (red,green,blue), not {value!r}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(f"{_spelled(name)} must be one of {', '.join(choices)}; not {value!r}")
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise OptionError(f"{_spelled(name)} must be True or False, not {value!r}")
-
-
-def _check_int(name: str, value: object, low: int, high: int | None) -> None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
-    if not fits:
-        wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise OptionError(f"{_spelled(name)} must be a whole number {wanted}, not {value!r}")
+def _check(options: Any, name: str, check: Callable[..., Any], *bounds: Any) -> None:
+    """Replace an option of a frozen value with what a check makes of it."""
+    object.__setattr__(options, name, check(_spelled(name), getattr(options, name), *bounds))

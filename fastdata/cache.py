@@ -1,18 +1,17 @@
 """CachedReader: a Reader around a Reader that keeps everything in memory, one copy for a whole process tree.
 
-In: any reader. Out: the same records, from one anonymous shared block that is filled when the reader is made. It needs
-the files no more afterwards. Workers share the block under every start method; a plain pickle carries the inner
+In: any reader. Out: the same records, from one anonymous shared block that is filled when the reader is made. The
+files are not needed afterwards. Workers share the block under every start method; a plain pickle carries the inner
 reader's path and fills anew where it is loaded. Encoded bytes are kept, not pixels, and views of them are read-only,
 so changing a sample never changes the cache.
 
 Each rank that is started by itself fills a cache of its own (data are shared with children only); what is free is
-divided among the ranks of a machine beforehand (LOCAL_WORLD_SIZE, as torchrun sets it).
+divided among the ranks of a machine beforehand (`World.local_world_size`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from multiprocessing import context
@@ -27,8 +26,9 @@ from fastdata.formats.packed import Packed, PackedReader
 from fastdata.formats.verify import Problem, problems_of
 from fastdata.limits import refused
 from fastdata.manifest import Manifest
-from fastdata.progress import progress
+from fastdata.progress import progress_bar
 from fastdata.sharedmem import SharedBlock, free_memory
+from fastdata.world import World
 
 # Decoded batches, the model and the page cache want the rest.
 _SHARE_OF_FREE = 0.5
@@ -55,7 +55,7 @@ class CachedReader(PackedReader):
         _check_fits(reader, payload)
         try:
             block = SharedBlock(max(1, payload))
-            builder = _fill(reader, block.buffer, not progress, verify)
+            builder = _fill(reader, block.buffer, verify, progress=progress)
             index = b"".join(pack(builder.columns()))
             index_block = SharedBlock(len(index))
             index_block.buffer[:] = index
@@ -144,7 +144,7 @@ def _attach(
 
 def _check_fits(reader: Reader, payload: int) -> None:
     needed = payload + _INDEX_BYTES * len(reader)
-    ranks = _local_ranks()
+    ranks = World.local_world_size()
     free = free_memory()
     most = int(free * _SHARE_OF_FREE) // ranks
     if needed > most:
@@ -156,19 +156,14 @@ def _check_fits(reader: Reader, payload: int) -> None:
         )
 
 
-def _local_ranks() -> int:
-    value = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, int(value)) if value.isdecimal() else 1
-
-
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _fill(reader: Reader, buffer: memoryview, quiet: bool, verify: bool) -> IndexBuilder:
+def _fill(reader: Reader, buffer: memoryview, verify: bool, *, progress: bool) -> IndexBuilder:
     builder = IndexBuilder(reader.manifest.fields)
     offset = 0
-    with progress(len(reader), "cache", quiet=quiet) as bar:
+    with progress_bar(len(reader), "cache", shown=progress) as bar:
         for row in range(len(reader)):
             try:
                 record = record_of(reader, row) if verify else reader[row]

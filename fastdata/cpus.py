@@ -1,10 +1,12 @@
-"""How many cores this process may use."""
+"""How many cores this process may use, and how many workers that makes."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+
+from fastdata.world import World
 
 
 def available_cpus() -> int:
@@ -16,3 +18,8 @@ def available_cpus() -> int:
         if quota != "max":
             count = min(count, math.ceil(int(quota) / int(period)))
     return max(1, count)
+
+
+def default_workers() -> int:
+    """The workers of a process where nobody said how many: its share of the cores, which all local ranks may use."""
+    return max(1, available_cpus() // World.local_world_size())

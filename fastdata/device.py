@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fastdata.ahead import Progress, one_ahead
-from fastdata.errors import OptionError
+from fastdata.checks import refuse
 from fastdata.nest import map_tensors
 from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, make_scaling
 from fastdata.turn import InTurn
@@ -76,7 +76,7 @@ class CUDAPrefetcher(Generic[T]):
         dtype: torch.dtype | None = None,
     ) -> None:
         if isinstance(loader, str | bytes) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
-            raise OptionError(f"loader must be an iterable of batches, like fastdata.DataLoader(path), not {loader!r}")
+            refuse("loader", "an iterable of batches, like fastdata.DataLoader(path)", loader)
         self.loader = loader
         self.device = _resolve_device(device)
         self._scaling = make_scaling(mean, std, dtype)
@@ -237,15 +237,15 @@ def _resolve_device(device: torch.device | str | int | None) -> torch.device:
     try:
         resolved = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise OptionError(f"device={device!r}: give 'cuda', 'cuda:0', 'cpu', 'mps', ... or None ({error})") from error
+        refuse("device", f"'cuda', 'cuda:0', 'cpu', 'mps', ... or None ({error})", device)
     if resolved.type != "cuda":
         return resolved
     if not count:
-        raise OptionError(f"device={device!r}: torch sees no CUDA device; give 'cpu', or None for the best there is")
+        refuse("device", "'cpu' or None, which is the best there is (torch sees no CUDA device)", device)
     given = cast(int | None, resolved.index)  # the stub knows no None, which plain 'cuda' has
     index = torch.cuda.current_device() if given is None else given
     if index >= count:
-        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices, give 'cuda:0' to 'cuda:{count - 1}'")
+        refuse("device", f"'cuda:0' to 'cuda:{count - 1}' (torch sees {count} CUDA devices)", device)
     return torch.device("cuda", index)
 
 

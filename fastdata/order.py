@@ -21,6 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.checks import choice
 from fastdata.errors import OptionError
 from fastdata.seeding import key, keys
 
@@ -258,8 +259,7 @@ def check_even(*, pad: bool, even: object, drop_last: bool) -> None:
     Raises:
         OptionError: `even` is none of its values, or two of them exclude each other.
     """
-    if even not in get_args(Even):
-        raise OptionError(f'even must be "pad" or "cut", not {even!r}')
+    choice("even", even, get_args(Even))
     if not pad and even == "cut":
         raise OptionError('pad=False leaves no sample out, and even="cut" does: leave out one of the two')
     if not pad and drop_last:

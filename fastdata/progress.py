@@ -1,7 +1,7 @@
 """Progress: how far a long job is. Counts flow in, a bar or plain lines flow out, to stderr.
 
 On a terminal rich draws a bar with the rate and the time left; elsewhere a line comes now and then, so that logs stay
-readable; nothing when quiet. Promise: `advance` costs under a microsecond between two refreshes, and rich is imported
+readable; nothing unless asked. Promise: `advance` costs under a microsecond between two refreshes, and rich is imported
 only where there is a terminal to draw on.
 """
 
@@ -25,17 +25,17 @@ _FIRST_LINE_SECONDS = 2.0
 _LINE_SECONDS = 15.0
 
 
-def progress(total: int | None, label: str, unit: str = "images", *, quiet: bool = False) -> Progress:
+def progress_bar(total: int | None, label: str, unit: str = "images", *, shown: bool = False) -> Progress:
     """Something to `advance` while a job runs; use it in a `with`.
 
     Args:
         total: how many there are, None where nobody knows.
         label: what is being done, one or two words.
         unit: what is counted.
-        quiet: show nothing at all.
+        shown: whether to show it; the library shows nothing unless asked.
     """
     stream = sys.stderr
-    if quiet or stream is None:
+    if not shown or stream is None:
         return Progress(total, label, unit)
     if _is_terminal(stream):
         return _Bar(total, label, unit, stream)
@@ -51,7 +51,7 @@ class Progress:
         self._begin = time.monotonic()
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Record `count` more finished items."""
         self.done += count
 
     def __enter__(self) -> Self:

@@ -16,8 +16,8 @@ torch's default one) and starts worker w with base + w, which is `torch.initial_
 Not covered: with `num_workers=0` transforms run in the main process and draw from what `seed_everything` seeded, the
 same on every rank (give `seed_everything` a seed per rank, if that is not wanted). Persistent workers are seeded once
 and then draw on. `PYTHONHASHSEED`, which orders sets of strings, is read when Python starts: set it in the shell.
-The rank is torch.distributed's where there is a process group, else `RANK`, which torchrun sets, else what Lightning's
-launcher sets (`fastdata.world`), else 0.
+The rank is torch.distributed's where there is a process group, else `RANK` with `WORLD_SIZE`, which torchrun sets, else
+what Lightning's launcher sets (`fastdata.world`), else 0.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ import numpy as np
 import torch
 
 from fastdata import seeding
-from fastdata.errors import OptionError
-from fastdata.world import World, distributed_ranks
+from fastdata.world import World
 
 # numpy's and the recipe's width of a seed.
 _SEED_32 = 2**32
@@ -93,13 +92,14 @@ class _SeedWorker:
         return "fastdata.seed_worker"
 
     def _rank(self) -> int:
-        return _rank_of_this_process() if self._known_rank is None else self._known_rank
+        return World.expected().rank if self._known_rank is None else self._known_rank
 
 
 seed_worker = _SeedWorker()
 """Seeds `random` and `numpy.random` of a DataLoader's worker (and torch, beyond rank 0): give it as `worker_init_fn`.
 
-Called with the worker's number, as torch does. Raises OptionError where `RANK` is no integer from 0.
+Called with the worker's number, as torch does. Raises OptionError where the environment names half a rank: `RANK`
+without `WORLD_SIZE`, or something else than integers.
 """
 
 
@@ -120,15 +120,3 @@ def _use_deterministic_algorithms() -> None:
         os.environ[_CUBLAS_VARIABLE] = _CUBLAS_WORKSPACE
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
-
-
-def _rank_of_this_process() -> int:
-    ranks = distributed_ranks()
-    if ranks is not None:
-        return ranks[0]
-    text = os.environ.get("RANK")
-    if text is None:
-        return World.expected().rank
-    if not text.isdecimal():
-        raise OptionError(f"the environment variable RANK must be an integer from 0, not {text!r}: set or unset it")
-    return int(text)

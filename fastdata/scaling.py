@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from fastdata.checks import choice, refuse
 from fastdata.errors import OptionError
 from fastdata.nest import map_tensors
 
@@ -109,12 +110,10 @@ def make_scaling(
     if (mean is None) != (std is None):
         missing, given = ("mean", f"std={std!r}") if mean is None else ("std", f"mean={mean!r}")
         raise OptionError(f"mean and std go together: {given} came without {missing}")
-    if dtype is not None and dtype not in _DTYPES:
-        names = ", ".join(f"torch.{name_of(each)}" for each in _DTYPES)
-        raise OptionError(f"dtype={dtype!r}: give one of {names}, or None")
+    choice("dtype", dtype, (*_DTYPES, None))
     if mean is None or std is None:
         return Scaling((0.0,) * _CHANNELS, (1.0,) * _CHANNELS, dtype) if dtype else None
-    means = _numbers("mean", mean, lambda value: -1 <= value <= 1, "-1 to 1 (divide by 255 what is meant for 0..255)")
+    means = _numbers("mean", mean, lambda value: -1 <= value <= 1, "from -1 to 1 (divide by 255 what is for 0 to 255)")
     stds = _numbers("std", std, lambda value: 0 < value < math.inf, "above 0")
     return Scaling(means, stds, dtype or torch.float32)
 
@@ -123,11 +122,9 @@ def _numbers(name: str, given: Iterable[float], fits: Callable[[float], bool], a
     try:
         values = tuple(float(value) for value in given)
     except (TypeError, ValueError):
-        raise OptionError(f"{name}={given!r}: give three numbers, one a channel") from None
-    if len(values) != _CHANNELS:
-        raise OptionError(f"{name}={given!r}: {len(values)} numbers came, give {_CHANNELS}, one a channel")
-    if not all(map(fits, values)):
-        raise OptionError(f"{name}={given!r}: each number must be {allowed}")
+        values = ()
+    if len(values) != _CHANNELS or not all(map(fits, values)):
+        refuse(name, f"three numbers, one for each channel, {allowed}", given)
     return values
 
 

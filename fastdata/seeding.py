@@ -23,7 +23,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastdata.errors import OptionError
+from fastdata.checks import integer, refuse
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 # The odd integer nearest to 2**64 / golden ratio: SplitMix64's step from one state to the next.
@@ -61,9 +61,9 @@ def word(value: SupportsIndex) -> int:
         OptionError: the value is no integer.
     """
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # True is 1 here: it may be a part of a key
     except TypeError:
-        raise OptionError(f"a seed, epoch or index must be an integer, not {value!r}: give a Python int") from None
+        number = integer("a seed, epoch or index", value)
     if 0 <= number <= _MASK:
         return number
     folded = _mix(_WIDE_NEGATIVE if number < 0 else _WIDE_POSITIVE)
@@ -99,9 +99,9 @@ def keys(
     if given.size == 0:
         return np.empty(given.shape, np.uint64)
     if given.dtype.kind not in "iu":
-        raise OptionError(f"indices must be integers, not {given.dtype}: give an int64 or uint64 array")
+        refuse("indices", "an array of integers", given)
     if given.dtype.kind == "i" and given.min() < 0:
-        raise OptionError(f"indices must be 0 or more, not {given.min()}: count from the data set's start")
+        integer("each of the indices", int(given.min()), 0)
     state = np.array(given, np.uint64)
     state ^= np.uint64(key(seed, stream, epoch))
     state += np.uint64(_GAMMA)

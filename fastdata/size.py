@@ -10,3 +10,6 @@ class Size(NamedTuple):
 
     height: int
     width: int
+
+    def __repr__(self) -> str:  # as users write it
+        return f"({self.height}, {self.width})"

@@ -1,7 +1,11 @@
 """World: which rank of how many, and which worker of how many, as one frozen value.
 
-Everything that divides work asks here, once, and then computes with the numbers. torch is looked at only if the
-program has imported it already: a program without it is rank 0 of 1.
+Everything that divides work asks here, and then computes with the numbers: no other module reads RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK or torch's worker info. torch is looked at only if the program has imported it
+already: a program without it is rank 0 of 1.
+
+One rule for half an environment: RANK without WORLD_SIZE is refused, by whoever asks, even where it is 0. The other
+ranks of such a program would not know how many they are, and rank 0 alone would train on everything.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fastdata.checks import integer, refuse
 from fastdata.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,28 +27,22 @@ class World:
     """A place among ranks (processes that train together) and workers (processes that load for one rank).
 
     Attributes:
-        rank: this rank, 0 .. size - 1.
-        size: the number of ranks, torch's world size.
+        rank: this rank, 0 .. world_size - 1.
+        world_size: the number of ranks.
         worker: this DataLoader worker, 0 .. workers - 1; 0 in the main process.
         workers: the number of workers, at least 1: without workers the main process does their work.
     """
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
     worker: int = 0
     workers: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("rank", "size", "worker", "workers"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise OptionError(f"{_SPELLED[name]} must be an int, not {value!r}")
-        if self.size < 1:
-            raise OptionError(f"world_size must be at least 1, not {self.size}")
-        if not 0 <= self.rank < self.size:
-            raise OptionError(f"rank must be 0 .. {self.size - 1} for world_size {self.size}, not {self.rank}")
-        if self.workers < 1 or not 0 <= self.worker < self.workers:
-            raise OptionError(f"worker must be 0 .. workers - 1, not {self.worker} of {self.workers}")
+        integer("world_size", self.world_size, 1)
+        integer("rank", self.rank, 0, self.world_size - 1)
+        integer("workers", self.workers, 1)
+        integer("worker", self.worker, 0, self.workers - 1)
 
     @classmethod
     def current(cls, rank: int | None = None, world_size: int | None = None) -> Self:
@@ -56,10 +55,11 @@ class World:
             world_size: the number of ranks; given with `rank` or not at all.
 
         Raises:
-            OptionError: one without the other, numbers that do not fit, or an environment that does not tell.
+            OptionError: one without the other, numbers that do not fit, or an environment that does not say which rank
+                this is.
         """
         found = cls._given(rank, world_size) or distributed_ranks() or _environment_ranks() or (0, 1)
-        return cls(*found, *(worker_place() or (0, 1)))
+        return cls(*found, *_worker())
 
     @classmethod
     def expected(cls, rank: int | None = None, world_size: int | None = None) -> Self:
@@ -70,7 +70,16 @@ class World:
         try:
             return cls.current(rank, world_size)
         except UnknownRankError as error:
-            return cls(0, error.world_size, *(worker_place() or (0, 1)))
+            return cls(0, error.world_size, *_worker())
+
+    @staticmethod
+    def local_world_size() -> int:
+        """How many ranks share this machine: LOCAL_WORLD_SIZE, as torchrun sets it, else 1.
+
+        Raises:
+            OptionError: the variable is something else than an integer from 0.
+        """
+        return max(1, _variable("LOCAL_WORLD_SIZE") or 1)
 
     @staticmethod
     def _given(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
@@ -90,7 +99,18 @@ class UnknownRankError(OptionError):
         return UnknownRankError, (str(self), self.world_size)
 
 
-_SPELLED = {"rank": "rank", "size": "world_size", "worker": "worker", "workers": "workers"}
+class WorkerInfo(NamedTuple):
+    """What torch tells of a DataLoader worker.
+
+    Attributes:
+        worker: its number.
+        workers: how many there are.
+        base_seed: the seed that its DataLoader drew for all of them.
+    """
+
+    worker: int
+    workers: int
+    base_seed: int
 
 
 def distributed_ranks() -> tuple[int, int] | None:
@@ -101,11 +121,16 @@ def distributed_ranks() -> tuple[int, int] | None:
     return int(distributed.get_rank()), int(distributed.get_world_size())
 
 
-def worker_place() -> tuple[int, int] | None:
-    """(worker, number of workers) inside a DataLoader worker, None elsewhere."""
+def worker_info() -> WorkerInfo | None:
+    """Which worker of a torch DataLoader this process is, None where it is none."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
-    return None if info is None else (int(info.id), int(info.num_workers))
+    return None if info is None else WorkerInfo(int(info.id), int(info.num_workers), int(info.seed) - int(info.id))
+
+
+def _worker() -> tuple[int, int]:
+    info = worker_info()
+    return (0, 1) if info is None else info[:2]
 
 
 def _environment_ranks() -> tuple[int, int] | None:
@@ -122,14 +147,14 @@ def _environment_ranks() -> tuple[int, int] | None:
 
 
 def _launched_rank(size: int) -> int:
-    """The rank that a launcher tells by the node and the place there, as Lightning's does."""
+    """The rank from the node and the rank on it, as Lightning's launcher sets them."""
     local, node, each = _variable("LOCAL_RANK"), _variable("NODE_RANK") or 0, _variable("LOCAL_WORLD_SIZE")
     if size == 1:
         return 0
     if local is None or (node and each is None):
         raise UnknownRankError(
             f"the environment has WORLD_SIZE={size} without RANK, and {_shown('LOCAL_RANK')}, {_shown('NODE_RANK')}, "
-            f"{_shown('LOCAL_WORLD_SIZE')} do not tell which rank this is: initialise torch.distributed first, set "
+            f"{_shown('LOCAL_WORLD_SIZE')} do not say which rank this is: initialise torch.distributed first, set "
             f"RANK=0 to {size - 1}, or give rank= and world_size=",
             size,
         )
@@ -150,8 +175,5 @@ def _variable(name: str) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal():
-        raise OptionError(
-            f"the environment has {name}={text!r}, which is no integer from 0 (torchrun sets it): unset it, or give "
-            "rank= and world_size="
-        )
+        refuse(f"the environment variable {name}", "an integer of at least 0, as torchrun sets it, or unset", text)
     return int(text)

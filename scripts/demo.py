@@ -172,7 +172,7 @@ def run(folder: Path, count: int) -> None:
     for column in ("format", "size on disk", "images/s", "accuracy"):
         table.add_column(column, justify="left" if column == "format" else "right")
     for name, target in FORMATS.items():
-        report = fastdata.convert(folder / "photos", folder / target, resize=SIDE, resize_mode="crop", quiet=True)
+        report = fastdata.convert(folder / "photos", folder / target, resize=SIDE, resize_mode="crop")
         console.print(f"{name}: converted {report.kept} pictures in {report.seconds:.1f} s, training")
         rate, accuracy = train(folder / target, device)
         table.add_row(name, f"{size_on_disk(folder / target) / 1e6:.2f} MB", f"{rate:,.0f}", f"{accuracy:.1%}")

@@ -45,7 +45,7 @@ def main(moment: str, call: str, src: str, dst: str, text: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     if moment:
         stop_at(moment, int(call))
-    convert(src, dst, quiet=True, **options)
+    convert(src, dst, **options)
     sys.stdout.write("done\n")
 
 

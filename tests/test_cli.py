@@ -83,7 +83,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], words: str) -> None:
         ("--format", "zip", "hdf5"),
         ("--resize", "0", "1"),
         ("--resize", "-3", "1"),
-        ("--resize", "wide", "whole number"),
+        ("--resize", "wide", "integer"),
         ("--resize-mode", "fit", "shorter"),
         ("--pad-color", "1,2", "255"),
         ("--pad-color", "0,0,256", "255"),

@@ -26,7 +26,7 @@ FORMATS = {"lmdb": "out.lmdb", "hdf5": "out.h5", "tar": "out.tar", "shards": "ou
 
 def run(src: Path, dst: Path, **options: Any) -> ConvertReport:
     """`convert`, quietly."""
-    return convert(src, dst, quiet=True, **{"workers": 2, **options})
+    return convert(src, dst, **{"workers": 2, **options})
 
 
 def digest(path: Path) -> dict[str, str]:
@@ -258,10 +258,10 @@ def test_files_that_vanish_or_lose_their_end_meanwhile_are_rejected(
 
 def test_the_callers_opencv_setting_is_untouched_and_no_torch_is_imported(photo_folder: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, fastdata\nfastdata.convert(sys.argv[1], sys.argv[2], quiet=True, workers=1)\n"
+        "import sys, fastdata\nfastdata.convert(sys.argv[1], sys.argv[2], workers=1)\n"
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules, 'heavy imports'\n"
         "import cv2\nbefore = cv2.getNumThreads()\n"
-        "fastdata.convert(sys.argv[1], sys.argv[2], quiet=True, workers=1, overwrite=True)\n"
+        "fastdata.convert(sys.argv[1], sys.argv[2], workers=1, overwrite=True)\n"
         "assert cv2.getNumThreads() == before\n"
     )
     root = Path(__file__).parent.parent

@@ -93,12 +93,12 @@ def test_sigkill_leaves_nothing_that_can_be_read(
     assert [path.name for path in left] == [f".{NAMES[kind]}.fastdata"]
     if moment[0] != STAGING + "commit":  # before the swap of names the new data set is whole, beside its place
         refuse_leftovers(left[0])
-    report = convert(photo_folder, dst, quiet=True, **options_for(kind))
+    report = convert(photo_folder, dst, **options_for(kind))
     assert report.kept == 12
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAMES[kind], photo_folder.name])
     again = tmp_path / "again" / NAMES[kind]
     again.parent.mkdir()
-    convert(photo_folder, again, quiet=True, **options_for(kind))
+    convert(photo_folder, again, **options_for(kind))
     assert digest(dst) == digest(again)
 
 
@@ -108,7 +108,7 @@ def test_sigkill_leaves_the_old_data_set_as_it_was(
     photo_folder: Path, tmp_path: Path, kind: str, moment: tuple[str, int]
 ) -> None:
     dst = tmp_path / NAMES[kind]
-    convert(photo_folder, dst, quiet=True, **options_for(kind, resize=16))
+    convert(photo_folder, dst, **options_for(kind, resize=16))
     before = digest(dst)
     with stopped(photo_folder, dst, moment, **options_for(kind, overwrite=True)) as process:
         process.kill()
@@ -117,7 +117,7 @@ def test_sigkill_leaves_the_old_data_set_as_it_was(
     with fastdata.open(dst) as reader:
         assert len(reader) == 12
         assert not list(reader.verify())
-    convert(photo_folder, dst, quiet=True, **options_for(kind, overwrite=True))
+    convert(photo_folder, dst, **options_for(kind, overwrite=True))
     assert digest(dst) != before
 
 
@@ -183,7 +183,7 @@ def test_two_runs_to_the_same_place_do_not_meet(photo_folder: Path, tmp_path: Pa
     dst = tmp_path / "out.tar"
     with stopped(photo_folder, dst, MOMENTS[1], **options_for("tar")) as process:
         with pytest.raises(fastdata.ConvertError, match="another run"):
-            convert(photo_folder, dst, quiet=True, workers=1)
+            convert(photo_folder, dst, workers=1)
         out, err = process.communicate("go on\n", timeout=DEADLINE)
     assert (out, err) == ("done\n", "")
     with fastdata.open(dst) as reader:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fastdata
-from fastdata.converters.options import parse_size
+from fastdata.converters.options import ConvertOptions
 from fastdata.errors import OptionError
 from tests.command import run
 from tests.test_convert import digest
@@ -84,4 +84,4 @@ def test_what_happens_anyway_is_a_warning(photo_folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("size", ["9" * 400, 2**63, "0", "1e3", "1e999 GB", -1, True, 1.5])
 def test_sizes_that_no_shard_can_have(size: Any) -> None:
     with pytest.raises(OptionError, match="shard_size"):
-        parse_size(size)
+        ConvertOptions(shard_size=size)

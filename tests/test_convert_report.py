@@ -14,7 +14,7 @@ import pytest
 import fastdata
 from fastdata.converters.convert import convert
 from fastdata.converters.report import ConvertReport, Note, write_report
-from fastdata.progress import progress
+from fastdata.progress import progress_bar
 from tests import images
 from tests.test_convert import every_kind, put, run
 
@@ -120,19 +120,23 @@ def test_damage_that_the_decoder_reports_is_a_warning_and_not_on_our_stderr(
 def test_progress_tells_plainly_what_happened(
     photo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    convert(photo_folder, tmp_path / "out.tar", workers=1)
+    convert(photo_folder, tmp_path / "out.tar", workers=1, progress=True)
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("convert: 12 of 12 images, ")
     assert "images/s" in err
-    with progress(3, "nothing", quiet=True) as bar:
+    convert(photo_folder, tmp_path / "silent.tar", workers=1)
+    with progress_bar(3, "nothing") as bar:
         bar.advance(3)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
-    code = "from fastdata.progress import progress\nwith progress(50, 'convert') as bar:\n    bar.advance(50)\n"
+    code = (
+        "from fastdata.progress import progress_bar\n"
+        "with progress_bar(50, 'convert', shown=True) as bar:\n    bar.advance(50)\n"
+    )
     ours, theirs = pty.openpty()
     try:
         subprocess.run(
@@ -150,8 +154,8 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
 def test_a_terminal_that_was_closed_ends_no_work() -> None:
     pty = pytest.importorskip("pty")
     code = (
-        "import sys\nfrom fastdata.progress import progress\n"
-        "with progress(3, 'convert') as bar:\n"
+        "import sys\nfrom fastdata.progress import progress_bar\n"
+        "with progress_bar(3, 'convert', shown=True) as bar:\n"
         "    sys.__stdout__.write('begun\\n')\n    sys.__stdout__.flush()\n    sys.stdin.readline()\n"
         "    bar._due = 0.0\n    bar.advance(3)\n"
         "sys.stdout.write(str(bar.done))\n"

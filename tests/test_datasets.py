@@ -212,7 +212,7 @@ def test_what_takes_only_pil_images_is_refused_with_the_way_out(path: Path) -> N
 def test_arguments_that_cannot_be_are_refused(path: Path) -> None:
     with pytest.raises(OptionError, match="either transforms"):
         ImageDataset(path, transform=np.flipud, transforms=_plus)
-    with pytest.raises(OptionError, match='cache must be "ram" or None'):
+    with pytest.raises(OptionError, match="cache must be 'ram' or None"):
         ImageDataset(path, cache="disk")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="must be callable"):
         ImageDataset(path, transform=3)  # type: ignore[arg-type]

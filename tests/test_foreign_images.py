@@ -70,7 +70,7 @@ def test_an_array_is_never_taken_for_the_image_beside_one(kind: str, extra: byte
     with fastdata.open(path) as reader:
         assert next(iter(reader[0].fields)) == reader[0].image_field == image
         assert reader[0].fields == {image: blob, "cls": b"1", "npy": extra, "seg.png": MASK}
-        assert list(problems(reader, 1, quiet=True)) == []
+        assert list(problems(reader, 1)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ def test_any_field_can_be_named_as_the_image(kind: str, tmp_path: Path) -> None:
         fastdata.open(path, image_field="photo")
     named = write(tmp_path, kind, {"a.photo": PNG, "b.photo": b"none"}, "named")
     with fastdata.open(named, image_field="photo") as reader:
-        (found,) = problems(reader, 1, quiet=True)
+        (found,) = problems(reader, 1)
         assert (found.name, found.words.partition(":")[0]) == ("b", "field 'photo'")
     with fastdata.open(path, image_field="input.png") as reader:
         record = reader[0]

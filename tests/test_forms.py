@@ -95,7 +95,7 @@ def test_what_takes_pil_images_only_works_with_that_form_and_is_refused_without(
 
 def test_a_form_that_there_is_not_is_refused(path: str) -> None:
     for make in (fastdata.ImageDataset, fastdata.DataLoader, fastdata.ImageStream):
-        with pytest.raises(fastdata.OptionError, match="form must be None, 'array', 'tensor' or 'pil', not 'PIL'"):
+        with pytest.raises(fastdata.OptionError, match="form must be 'array', 'tensor', 'pil' or None, not 'PIL'"):
             make(path, form="PIL")
 
 

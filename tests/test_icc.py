@@ -173,7 +173,7 @@ def test_a_conversion_tells_how_many(folder: Path, tmp_path: Path) -> None:
     made = {}
     for workers in (1, 3):
         target = tmp_path / f"{workers}.lmdb"
-        report = fastdata.convert(folder, target, encode="png", workers=workers, quiet=True)
+        report = fastdata.convert(folder, target, encode="png", workers=workers)
         made[workers] = sorted((path.name, path.read_bytes()) for path in target.iterdir())
         assert [(note.path, note.reason) for note in report.warnings] == [
             (
@@ -184,9 +184,9 @@ def test_a_conversion_tells_how_many(folder: Path, tmp_path: Path) -> None:
         ]
         assert "icc" not in report.options
     assert made[1] == made[3]
-    kept = fastdata.convert(folder, tmp_path / "kept.lmdb", encode="png", icc="keep", quiet=True)
+    kept = fastdata.convert(folder, tmp_path / "kept.lmdb", encode="png", icc="keep")
     assert (kept.warnings, kept.options["icc"]) == ([], "keep")
-    with pytest.raises(OptionError, match="icc must be one of convert, keep; not 'drop'"):
+    with pytest.raises(OptionError, match="icc must be 'convert' or 'keep', not 'drop'"):
         fastdata.convert(folder, tmp_path / "no.lmdb", icc="drop")
 
 

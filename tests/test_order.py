@@ -172,7 +172,7 @@ def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
     [
         ({"pad": False, "even": "cut", "drop_last": False}, "pad=False leaves no sample out"),
         ({"pad": False, "even": "pad", "drop_last": True}, "drop_last=True"),
-        ({"pad": True, "even": "even", "drop_last": True}, 'must be "pad" or "cut", not \'even\''),
+        ({"pad": True, "even": "even", "drop_last": True}, "must be 'pad' or 'cut', not 'even'"),
     ],
 )
 def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:

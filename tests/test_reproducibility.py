@@ -53,7 +53,8 @@ def drawn(method: str, seed: int, *, workers: int = WORKERS, epochs: int = EPOCH
 
 @pytest.fixture(autouse=True)
 def settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("RANK", raising=False)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     benchmark = torch.backends.cudnn.benchmark
     yield
@@ -95,6 +96,7 @@ def test_persistent_workers_draw_on() -> None:
 def test_ranks_differ(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # RANK is set late on purpose: a fork server that runs already does not see it.
     by_rank: Epochs = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         by_rank += drawn(method, 0, workers=2, epochs=1)
@@ -103,6 +105,7 @@ def test_ranks_differ(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_many_ranks_differ_and_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     by_rank: Epochs = []
+    monkeypatch.setenv("WORLD_SIZE", "8")
     for rank in [*range(8), *range(8)]:
         monkeypatch.setenv("RANK", str(rank))
         by_rank.append([])
@@ -115,6 +118,7 @@ def test_many_ranks_differ_and_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_rank_travels_with_the_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "3")
     blob = pickle.dumps(seed_worker)
     torch.manual_seed(7)
@@ -136,6 +140,7 @@ def numbers_now() -> Triple:
 def test_rank_0_is_exactly_the_recipe(rank: str | None, started_with: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
     torch.manual_seed(started_with)
     seed_worker(3)
     ours = numbers_now()
@@ -170,7 +175,7 @@ def test_bad_values(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"must be an integer, not 1\.5"):
         seed_everything(1.5)  # type: ignore[arg-type]
     monkeypatch.setenv("RANK", "-1")
-    with pytest.raises(OptionError, match=r"RANK must be an integer from 0, not '-1'"):
+    with pytest.raises(OptionError, match=r"RANK must be an integer of at least 0.* not '-1'"):
         seed_worker(0)
 
 

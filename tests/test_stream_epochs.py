@@ -121,7 +121,7 @@ def test_set_epoch_inside_workers_counts_there(path: Path) -> None:
 def test_set_epoch_takes_epochs_only(path: Path) -> None:
     stream = ImageStream(path)
     for value in (-1, "1", True, 1.0):
-        with pytest.raises(OptionError, match="epoch must be an int, 0 or more"):
+        with pytest.raises(OptionError, match="epoch must be an integer of at least 0"):
             stream.set_epoch(value)  # type: ignore[arg-type]
 
 

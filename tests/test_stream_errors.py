@@ -111,7 +111,7 @@ def test_wrong_options_are_errors_all_the_same(tmp_path: Path) -> None:
             writer.write(Record(f"{i}", {"png": images.png(images.photo(8 + i, 8))}))
     with pytest.raises(OptionError, match="different shapes"):
         list(ImageStream(tmp_path / "set.h5", on_error="skip", batch_size=2))
-    with pytest.raises(OptionError, match='on_error must be "raise" or "skip"'):
+    with pytest.raises(OptionError, match="on_error must be 'raise' or 'skip'"):
         ImageStream(tmp_path / "set.h5", on_error="ignore")  # type: ignore[arg-type]
 
 

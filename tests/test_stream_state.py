@@ -165,8 +165,8 @@ def test_states_of_another_order_are_refused(path: Path, change: dict[str, Any],
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"epoch": -1}, "the state's epoch must be an int, 0 or more, not -1"),
-        ({"consumed": "1"}, "the state's consumed must be an int"),
+        ({"epoch": -1}, "the state's epoch must be an integer of at least 0, not -1"),
+        ({"consumed": "1"}, "the state's consumed must be an integer"),
         ({"consumed": 7}, "7 items of an epoch behind it; an epoch has 6"),
         ({"version": 2}, "version 2, this stream 1"),
         ({"fingerprint": "x"}, "fingerprint 'x'"),

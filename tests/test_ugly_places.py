@@ -38,7 +38,7 @@ def test_a_report_into_a_pipe_leaves_the_pipe(source: Path, tmp_path: Path) -> N
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
     reader.start()
-    fastdata.convert(source, tmp_path / "out.tar", report=pipe, quiet=True)
+    fastdata.convert(source, tmp_path / "out.tar", report=pipe)
     reader.join(30)
     assert json.loads(got[0])["kept"] == 1
     assert pipe.is_fifo()
@@ -47,7 +47,7 @@ def test_a_report_into_a_pipe_leaves_the_pipe(source: Path, tmp_path: Path) -> N
 def test_a_report_through_a_link_leaves_the_link(source: Path, tmp_path: Path) -> None:
     link, real = tmp_path / "link.json", tmp_path / "real.json"
     link.symlink_to(real)
-    fastdata.convert(source, tmp_path / "out.tar", report=link, quiet=True)
+    fastdata.convert(source, tmp_path / "out.tar", report=link)
     assert link.is_symlink()
     assert json.loads(real.read_bytes())["kept"] == 1
 
@@ -64,7 +64,7 @@ def test_a_report_on_standard_output_comes_before_the_summary(source: Path, tmp_
 
 def test_a_report_on_a_descriptor_that_is_not_open_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="the descriptor 987 is not open"):
-        fastdata.convert(source, tmp_path / "out.tar", report="/dev/fd/987", quiet=True)
+        fastdata.convert(source, tmp_path / "out.tar", report="/dev/fd/987")
     assert not (tmp_path / "out.tar").exists()
 
 
@@ -85,7 +85,7 @@ ODD = os.fsdecode(b"d\xff")
 def test_a_destination_whose_name_is_no_text(source: Path, tmp_path: Path, place: str) -> None:
     form = None if place.endswith((".lmdb", ".h5", ".tar")) else "tar"
     for overwrite in (False, True):
-        fastdata.convert(source, tmp_path / place, format=form, overwrite=overwrite, workers=1, quiet=True)
+        fastdata.convert(source, tmp_path / place, format=form, overwrite=overwrite, workers=1)
     with fastdata.open(tmp_path / place) as reader:
         assert len(reader) == 1
         assert list(reader.verify()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +11,18 @@ from typing import Any
 import pytest
 
 import fastdata
+from fastdata.converters import convert
+from fastdata.cpus import default_workers
 from fastdata.errors import OptionError
 from fastdata.world import World
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_alone_by_default() -> None:
@@ -43,6 +48,30 @@ def test_an_initialised_process_group_wins_over_the_environment(monkeypatch: pyt
     assert World.current() == World(0, 2)
 
 
+def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch, photo_folder: Path) -> None:
+    monkeypatch.setattr("fastdata.cpus.available_cpus", lambda: 8)
+    for ranks, workers in ((None, 8), ("0", 8), ("2", 4), ("3", 2), ("16", 1)):
+        if ranks is not None:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        assert default_workers() == workers
+        with fastdata.DataLoader(photo_folder, 4, num_workers=None) as loader:
+            assert loader.num_workers == workers
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "all")
+    with pytest.raises(OptionError, match=r"LOCAL_WORLD_SIZE must be an integer of at least 0.* not 'all'"):
+        default_workers()
+
+
+def test_nothing_else_reads_what_launchers_and_torch_tell() -> None:
+    """So that there is one rule for half an environment."""
+    readers = []
+    for path in [*Path(fastdata.__file__).parent.rglob("*.py"), *Path(convert.__file__).parent.rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, "value", None) if isinstance(node, ast.Constant) else getattr(node, "attr", None)
+            if name in (*VARIABLES, "get_worker_info"):
+                readers.append(path.name)
+    assert set(readers) == {"world.py"}
+
+
 def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     monkeypatch.delitem(sys.modules, "torch.utils.data", raising=False)
@@ -50,13 +79,29 @@ def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torch.distributed" not in sys.modules
 
 
-@pytest.mark.parametrize(("rank", "size"), [("1", None), (None, "2"), ("one", "2"), ("", "")])
-def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None) -> None:
+@pytest.mark.parametrize(
+    ("rank", "size", "words"),
+    [
+        ("1", None, "RANK=1 without WORLD_SIZE: .* give rank= and world_size="),
+        ("0", None, "RANK=0 without WORLD_SIZE"),
+        (None, "2", "WORLD_SIZE=2 without RANK.* give rank= and world_size="),
+        ("one", "2", "the environment variable RANK must be an integer of at least 0.* not 'one'"),
+        ("", "", "the environment variable RANK must be an integer"),
+        ("2", "2", "rank must be an integer from 0 to 1, not 2"),
+    ],
+)
+def test_half_an_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None, words: str
+) -> None:
     for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
         if value is not None:
             monkeypatch.setenv(name, value)
-    with pytest.raises(OptionError, match=r"RANK=.* give rank= and world_size="):
+    with pytest.raises(OptionError, match=words):
         World.current()
+    if size != "2" or rank is not None:  # the number of ranks is known there, and this rank is asked for later
+        for ask in (World.expected, lambda: fastdata.seed_worker(0)):
+            with pytest.raises(OptionError, match=words):
+                ask()
 
 
 @pytest.mark.parametrize(
@@ -64,11 +109,11 @@ def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch, rank: s
     [
         (0, None, "together"),
         (None, 2, "together"),
-        (2, 2, r"rank must be 0 \.\. 1"),
+        (2, 2, "rank must be an integer from 0 to 1, not 2"),
         (-1, 2, "rank must be"),
-        (0, 0, "world_size must be at least 1"),
-        ("0", 2, "rank must be an int"),
-        (True, 2, "rank must be an int"),
+        (0, 0, "world_size must be an integer of at least 1, not 0"),
+        ("0", 2, "rank must be an integer"),
+        (True, 2, "rank must be an integer"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, words: str) -> None:
@@ -79,9 +124,6 @@ def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, words: str) -
 def test_workers_must_fit() -> None:
     with pytest.raises(OptionError, match="worker must be"):
         World(0, 1, 3, 3)
-
-
-LAUNCHED = ("LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +139,6 @@ LAUNCHED = ("LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE")
 def test_a_launcher_tells_the_rank_by_node_and_place(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int
 ) -> None:
-    for name in LAUNCHED:
-        monkeypatch.delenv(name, raising=False)
     for name, value in {"WORLD_SIZE": "8", **variables}.items():
         monkeypatch.setenv(name, value)
     assert World.current() == World.expected() == World(rank, 8)
@@ -108,8 +148,6 @@ def test_a_launcher_tells_the_rank_by_node_and_place(
 def test_a_rank_that_is_not_known_yet_is_asked_for_only_where_an_epoch_begins(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], photo_folder: Path
 ) -> None:
-    for name in LAUNCHED:
-        monkeypatch.delenv(name, raising=False)
     for name, value in {"WORLD_SIZE": "2", **variables}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(OptionError, match=r"WORLD_SIZE=2 without RANK.*initialise torch\.distributed first"):
@@ -129,7 +167,7 @@ def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "x")
     for found in (World.current, World.expected):
-        with pytest.raises(OptionError, match="LOCAL_RANK='x'"):
+        with pytest.raises(OptionError, match=r"LOCAL_RANK must be an integer .* not 'x'"):
             found()
 
 

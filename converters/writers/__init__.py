@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+from fastdata.checks import byte_count, refuse
 from fastdata.converters.staging import Staging
 from fastdata.converters.writers.base import Sink, SinkOptions
 from fastdata.errors import ConvertError, OptionError, RecordError
@@ -40,7 +41,7 @@ def create(
     format: str | None = None,
     classes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
-    shard_size: int = DEFAULT_SHARD_SIZE,
+    shard_size: int | str = DEFAULT_SHARD_SIZE,
     overwrite: bool = False,
 ) -> Writer:
     """Write a data set record by record.
@@ -55,7 +56,7 @@ def create(
         format: "lmdb", "hdf5" or "tar"; "tar" with a path that does not end in `.tar` gives a folder of shards.
         classes: class names by number.
         options: what made the data, for the manifest; JSON values, no times, hosts or absolute paths.
-        shard_size: bytes after which a new tar shard is begun.
+        shard_size: bytes after which a new tar shard is begun, a number or a text such as "256MB".
         overwrite: replace what is there; it stays until the new data set is whole.
 
     Raises:
@@ -65,14 +66,13 @@ def create(
     """
     check_local_target(name := path_of("path", path))
     kind = format_of(name, format)
-    if shard_size < 1:
-        raise OptionError(f"shard_size must be at least 1 byte, not {shard_size}")
+    most = byte_count("shard_size", shard_size)
     manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
     with uninterrupted():  # what libraries do when they are loaded may swallow what a handler raises
         sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
     staging = Staging(name, overwrite=overwrite)
     try:
-        return Writer(staging, sink(SinkOptions(staging.new, staging.target, shard_size)), manifest)
+        return Writer(staging, sink(SinkOptions(staging.new, staging.target, most)), manifest)
     except BaseException:
         staging.discard()
         raise
@@ -82,7 +82,7 @@ def _class_table(classes: Sequence[str] | None) -> tuple[str, ...]:
     table = tuple(classes or ())
     distinct = len(set(table)) == len(table)
     if isinstance(classes, str) or not all(isinstance(item, str) for item in table) or not distinct:
-        raise OptionError(f"classes must be a list of distinct strings, not {classes!r:.200}")
+        refuse("classes", "a list of distinct strings", classes)
     return table
 
 

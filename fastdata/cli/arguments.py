@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
@@ -11,19 +12,26 @@ DataSet = Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars o
 
 
 def whole(text: str | int) -> int:
-    """A whole number; what range it must be in, the options themselves say."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from error
+    """An integer; what range it must be in, the options themselves say."""
+    return _integer(text, None)
 
 
 def positive(text: str | int) -> int:
-    """A whole number of at least 1."""
-    number = whole(text)
-    if number < 1:
-        raise typer.BadParameter(f"{text!r} is less than 1")
-    return number
+    """An integer of at least 1."""
+    return _integer(text, 1)
+
+
+def _integer(text: str | int, least: int | None) -> int:
+    from fastdata.checks import integer
+    from fastdata.errors import OptionError
+
+    value: object = text
+    with contextlib.suppress(ValueError):
+        value = int(text)
+    try:
+        return integer("it", value, least)
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 MaxPixels = Annotated[

@@ -73,11 +73,12 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""
+    from fastdata.checks import choice
     from fastdata.cli.terminal import say_json
     from fastdata.errors import OptionError
 
-    if cache not in (None, "ram"):
-        raise OptionError(f"--cache is {cache!r}; it must be 'ram', or left away")
+    if cache is not None:
+        choice("--cache", cache, ("ram",))
     if cache and cold:
         raise OptionError("--cold and --cache ram exclude each other: what lies in memory is never cold")
     options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)

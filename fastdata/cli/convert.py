@@ -100,7 +100,8 @@ def command(  # as many parameters as the command has options: this signature is
         "format": format, "resize": resize, "resize_mode": resize_mode, "upscale": upscale,
         "pad_color": pad_color, "encode": encode, "quality": quality, "optimize": optimize, "alpha": alpha,
         "keep_damaged": keep_damaged, "icc": icc, "class_order": class_order, "shuffle": shuffle, "seed": seed,
-        "shard_size": shard_size, "workers": workers, "overwrite": overwrite, "report": report, "quiet": quiet,
+        "shard_size": shard_size, "workers": workers, "overwrite": overwrite, "report": report,
+        "progress": not quiet,
     }  # fmt: skip
     if max_pixels is not None:
         options["max_pixels"] = max_pixels
@@ -122,11 +123,12 @@ def _check_shard_size(dst: str, format: str | None, shard_size: str) -> None:
     Raises:
         OptionError: names it.
     """
-    from fastdata.converters.options import idle_shard_size, parse_size
+    from fastdata.checks import byte_count
+    from fastdata.converters.options import idle_shard_size
     from fastdata.errors import OptionError
     from fastdata.formats import format_of
 
-    parse_size(shard_size)
+    byte_count("shard_size (--shard-size)", shard_size)
     if words := idle_shard_size(format_of(dst, format), dst):
         raise OptionError(words)
 

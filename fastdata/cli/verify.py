@@ -45,13 +45,13 @@ def command(
     from fastdata import formats
     from fastdata.cli import FAILED
     from fastdata.cli.terminal import say_json
-    from fastdata.cpus import available_cpus
+    from fastdata.cpus import default_workers
 
     begin = time.perf_counter()
     options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)
     with formats.open(path, **options) as reader:
         listing = _Listing(silent=as_json)
-        for problem in problems(reader, workers or available_cpus(), quiet or as_json):
+        for problem in problems(reader, workers or default_workers(), progress=not quiet and not as_json):
             listing.add(problem)
         facts = {
             "path": reader.path, "count": len(reader), "damaged": len(listing.damaged),
@@ -66,19 +66,19 @@ def command(
         raise typer.Exit(FAILED)
 
 
-def problems(reader: Reader, workers: int, quiet: bool) -> Iterator[Problem]:
+def problems(reader: Reader, workers: int, *, progress: bool = False) -> Iterator[Problem]:
     """All problems: first those of index and checksums, then what cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
     from fastdata.codec.decode import Rules
     from fastdata.formats.base import allowed_pixels
     from fastdata.formats.verify import problems_of
-    from fastdata.progress import progress
+    from fastdata.progress import progress_bar
 
     yield from problems_of(reader)
     # By the conversion's own rules: what it let in on purpose is no damage.
     check = partial(_check, reader, asdict(Rules.of(reader.manifest.options, allowed_pixels(reader))))
     with (
-        progress(len(reader), "verify", "records", quiet=quiet) as bar,
+        progress_bar(len(reader), "verify", "records", shown=progress) as bar,
         one_opencv_thread(),
         ThreadPoolExecutor(workers, thread_name_prefix="fastdata-verify") as pool,
     ):

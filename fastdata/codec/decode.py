@@ -28,6 +28,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.checks import choice
 from fastdata.codec import fallback, jpeg
 from fastdata.codec.blend import BACKGROUNDS, Alpha, blend, by_bands, eight_bits, three
 from fastdata.codec.headers import png
@@ -36,7 +37,7 @@ from fastdata.codec.info import MAX_PIXELS
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.codec.sniff import probe
 from fastdata.codec.turn import upright
-from fastdata.errors import CutError, DecodeError, FastdataError, OptionError, TooLargeError, resource_error
+from fastdata.errors import CutError, DecodeError, FastdataError, TooLargeError, resource_error
 
 if TYPE_CHECKING:
     from fastdata.codec.icc import Conversion
@@ -106,7 +107,8 @@ def decode(
         DecodeError: anything else that gives no picture.
     """
     if alpha not in BACKGROUNDS or reduce not in jpeg.FLAGS:
-        raise OptionError(f"alpha must be white, black or drop and reduce 1, 2, 4 or 8, not {alpha!r} and {reduce!r}")
+        choice("alpha", alpha, tuple(BACKGROUNDS))
+        choice("reduce", reduce, tuple(jpeg.FLAGS))
     if type(data) is not bytes:
         data = _plain(data)
     if info is None:

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.checks import choice, described, integer, is_image
 from fastdata.codec import cropindex
 from fastdata.codec.icc import attached
 from fastdata.codec.info import LONGEST_SIDES
@@ -77,12 +78,10 @@ def _jpeg_options(width: int, height: int, quality: int, optimize: bool) -> tupl
 
 
 def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
-    if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-        raise OptionError(f"encode takes an H x W x 3 array of uint8 that is not empty, not {rgb.dtype} {rgb.shape}")
-    if format not in get_args(Encoding):
-        raise OptionError(f"format must be one of {list(get_args(Encoding))}, not {format!r}")
-    if not 1 <= quality <= 100:
-        raise OptionError(f"quality must be 1 to 100, not {quality!r}")
+    if not is_image(rgb):
+        raise OptionError(f"encode takes an H x W x 3 array of uint8 that is not empty, not {described(rgb)}")
+    choice("format", format, get_args(Encoding))
+    integer("quality", quality, 1, 100)
     most = LONGEST_SIDES.get(format)
     if most is not None and max(rgb.shape[:2]) > most:
         size = f"{rgb.shape[1]} x {rgb.shape[0]}"

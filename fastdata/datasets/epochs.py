@@ -20,7 +20,6 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple
 
 from fastdata.errors import OptionError
 from fastdata.sharedmem import SharedBlock
+from fastdata.world import worker_info
 
 # Ranks of one machine that share a ledger; beyond, the oldest is forgotten and would start from the first epoch again.
 _OWNERS = 256
@@ -89,7 +89,7 @@ class EpochLedger:
 
     def claim(self) -> Place:
         """Where an iteration that begins now begins."""
-        info = _worker_info()
+        info = worker_info()
         if info is None:
             with self._words() as words:
                 slot = _slot(words, os.getpid())
@@ -99,13 +99,13 @@ class EpochLedger:
         named, self._named = self._named, None
         if named is not None and not self._loaded:
             return named
-        if info.num_workers > _MOST_WORKERS:
-            raise OptionError(f"num_workers={info.num_workers}: a stream serves at most {_MOST_WORKERS} workers")
-        owner, base = _owner(), int(info.seed) - int(info.id)
+        if info.workers > _MOST_WORKERS:
+            raise OptionError(f"num_workers={info.workers}: a stream serves at most {_MOST_WORKERS} workers")
+        owner, base = _owner(), info.base_seed
         ordinal = self._iterations.get((owner, base), 0)
         self._iterations[owner, base] = ordinal + 1
         with self._words() as words:
-            place = _join(words, (owner, base, ordinal, int(info.num_workers)), int(info.id), named)
+            place = _join(words, (owner, base, ordinal, info.workers), info.worker, named)
         return place if named is None else named
 
     def begun(self, place: Place) -> None:
@@ -113,7 +113,7 @@ class EpochLedger:
 
         So an iterator that is made and thrown away, as some programs do after loading a state, takes nothing from it.
         """
-        if _worker_info() is None:
+        if worker_info() is None:
             with self._words() as words:
                 slot = _slot(words, os.getpid())
                 if (words[slot + _NEXT], words[slot + _START]) == place[:2]:
@@ -135,7 +135,7 @@ class EpochLedger:
         self._set(place, loaded=True)
 
     def _set(self, place: Place, *, loaded: bool) -> None:
-        if _worker_info() is not None:  # of this worker alone; or a data set around ours passes the epoch on in each
+        if worker_info() is not None:  # of this worker alone; or a data set around ours passes the epoch on in each
             self._named, self._loaded = place, loaded
             return
         with self._words() as words:
@@ -146,7 +146,7 @@ class EpochLedger:
             words[slot + _IN_WORKERS], words[_LOADER] = 0, os.getpid()
 
     def _is_loaded(self) -> bool:
-        if _worker_info() is not None:
+        if worker_info() is not None:
             return self._named is not None and self._loaded
         with self._words() as words:
             return words[_slot(words, os.getpid()) + _START] != _UNLOADED
@@ -156,7 +156,7 @@ class EpochLedger:
         if self._named is not None:
             return self._named, False
         with self._words() as words:
-            slot = _slot(words, os.getpid() if _worker_info() is None else _owner())
+            slot = _slot(words, os.getpid() if worker_info() is None else _owner())
             return Place(words[slot + _NEXT], max(words[slot + _START], 0)), bool(words[slot + _IN_WORKERS])
 
     def __reduce__(self) -> tuple[Callable[..., EpochLedger], tuple[Any, ...]]:
@@ -170,11 +170,6 @@ def _attach(block: SharedBlock) -> EpochLedger:
     ledger = EpochLedger.__new__(EpochLedger)
     ledger._adopt(block)
     return ledger
-
-
-def _worker_info() -> Any:
-    data = sys.modules.get("torch.utils.data")
-    return data.get_worker_info() if data is not None else None
 
 
 def drops_of_each_worker() -> bool:

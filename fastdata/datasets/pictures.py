@@ -23,7 +23,7 @@ from fastdata.formats.files import Scratch
 from fastdata.formats.locations import image_of
 from fastdata.transforms.plan import Plan, Size
 from fastdata.transforms.render import render
-from fastdata.world import worker_place
+from fastdata.world import worker_info
 
 
 def named(reader: Reader, index: int, error: FastdataError) -> FastdataError:
@@ -97,7 +97,7 @@ class Pictures:
         OpenCV works alone there: its threads times the workers would only wait for each other. And the garbage
         collector passes over what came from the parent: looking at it all would copy it, 40 MB in each forked worker.
         """
-        if worker_place() is not None:
+        if worker_info() is not None:
             cv2.setNumThreads(0)
             gc.freeze()
         self._process = os.getpid()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastdata.cache import CachedReader
+from fastdata.checks import choice
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import OptionError
 from fastdata.formats import open as open_reader
@@ -81,10 +82,8 @@ def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool
         OptionError: `cache` is neither "ram" nor None.
         CacheError: they would not fit.
     """
-    if cache is None:
+    if choice("cache", cache, ("ram", None)) is None:
         return reader
-    if cache != "ram":
-        raise OptionError(f'cache must be "ram" or None, not {cache!r}')
     if isinstance(reader, CachedReader):  # of an ImageDataset with a cache: once is enough
         return reader
     return CachedReader(reader, verify=verify, progress=progress)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from fastdata.checks import integer
 from fastdata.datasets.epochs import Place
 from fastdata.errors import OptionError
 from fastdata.formats.base import Reader
@@ -59,7 +60,7 @@ def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> Pl
                 f"the state has {name} {state[name]!r}, this stream {here!r}: resume with the same data, the same "
                 "arguments that the order depends on, and the same batch_size * world_size"
             )
-    epoch, start, consumed, worker, workers = (_count(name, state[name]) for name in _COUNTS)
+    epoch, start, consumed, worker, workers = (integer(f"the state's {name}", state[name], 0) for name in _COUNTS)
     if start + consumed > most:
         raise OptionError(f"the state has {start + consumed} items of an epoch behind it; an epoch has {most} here")
     if workers == 1:
@@ -70,9 +71,3 @@ def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> Pl
             f"the state is that of worker {worker} of {workers}, and this is {here}: resume with num_workers={workers}"
         )
     return Place(epoch, start, consumed)
-
-
-def _count(name: str, value: object) -> int:
-    if type(value) is not int or value < 0:  # states come from files, and True is an int
-        raise OptionError(f"the state's {name} must be an int, 0 or more, not {value!r}")
-    return value

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import IterableDataset
 
+from fastdata.checks import choice, integer
 from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker, warn_of_drops
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.pictures import Pictures
@@ -32,7 +33,7 @@ from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form
 from fastdata.transforms.pipeline import Pipeline
-from fastdata.world import World, distributed_ranks, worker_place
+from fastdata.world import World, distributed_ranks, worker_info
 
 # Encoded bytes that one worker reads ahead, in the order of the file: long reads, and little beside decoded batches.
 _AHEAD_BYTES = 32_000_000
@@ -114,16 +115,15 @@ class ImageStream(IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        _check_count("buffer_size", buffer_size)
+        buffer_size = integer("buffer_size", buffer_size, 1)
         if batch_size is not None:
-            _check_count("batch_size", batch_size)
+            batch_size = integer("batch_size", batch_size, 1)
         elif drop_last:
             raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
         self.transform, self.shuffle, self.buffer_size, self.seed = transform, shuffle, buffer_size, word(seed)
         check_even(pad=pad, even=even, drop_last=drop_last)
         self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
-        if on_error not in ("raise", "skip"):
-            raise OptionError(f'on_error must be "raise" or "skip", not {on_error!r}')
+        choice("on_error", on_error, ("raise", "skip"))
         self._skipped = Skipped() if on_error == "skip" else None
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
@@ -167,8 +167,7 @@ class ImageStream(IterableDataset[Any]):
 
         Where a state was loaded that is in this epoch, it keeps its place.
         """
-        _check_count("epoch", epoch, 0)
-        self._ledger.name_next(epoch)
+        self._ledger.name_next(integer("epoch", epoch, 0))
         self._latest = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,7 +202,7 @@ class ImageStream(IterableDataset[Any]):
     def _place(self) -> Place:
         """Where the next sample lies that this process hands out."""
         upcoming, had_by_workers = self._ledger.next_place()
-        latest, in_worker = self._latest, worker_place() is not None
+        latest, in_worker = self._latest, worker_info() is not None
         if had_by_workers and not in_worker:
             raise OptionError(
                 "the workers of a DataLoader read ahead, so this process does not know what of the epoch was handed "
@@ -221,8 +220,8 @@ class ImageStream(IterableDataset[Any]):
             "seed": self.seed,
             "shuffle": self.shuffle,
             "buffer_size": self.buffer_size if self.shuffle else None,
-            "global_batch": self.batch_size * world.size if self.batch_size else None,
-            "world_size": None if self.batch_size else world.size,  # the ranks' stretches depend on it
+            "global_batch": self.batch_size * world.world_size if self.batch_size else None,
+            "world_size": None if self.batch_size else world.world_size,  # the ranks' stretches depend on it
             "drop_last": self.drop_last,
             "pad": self.pad,
             "even": self.even,
@@ -262,7 +261,7 @@ class ImageStream(IterableDataset[Any]):
         return StreamIterator(items, self._latest, self._ledger.begun)
 
     def _world(self, ask: Callable[..., World] = World.current) -> World:
-        if self._inherited is not None and self._given == (None, None) and worker_place() is not None:
+        if self._inherited is not None and self._given == (None, None) and worker_info() is not None:
             return ask(*self._inherited)
         return ask(*self._given)
 
@@ -271,7 +270,7 @@ class ImageStream(IterableDataset[Any]):
         return self._world(World.expected if self.pad else World.current)
 
     def _split(self, world: World) -> Split:
-        split = Split(len(self.reader), world.size, self.batch_size, self.drop_last, self.pad, self.even)
+        split = Split(len(self.reader), world.world_size, self.batch_size, self.drop_last, self.pad, self.even)
         split.check(self.reader.path)
         return split
 
@@ -293,8 +292,3 @@ class ImageStream(IterableDataset[Any]):
         parts = ("shuffle", "seed", "batch_size", "drop_last", "pad", "even")
         words = ", ".join(f"{name}={getattr(self, name)!r}" for name in parts)
         return f"<ImageStream of {self.reader.path!r}: {len(self.reader)} samples, {words}>"
-
-
-def _check_count(name: str, value: object, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"{name} must be an int, {least} or more, not {value!r}")

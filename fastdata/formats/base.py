@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.checks import flag, integer, refuse
 from fastdata.codec.info import MAX_PIXELS, most_bytes
-from fastdata.errors import FastdataError, FormatError, LoadError, OptionError, raise_resource_error
+from fastdata.errors import FastdataError, FormatError, LoadError, raise_resource_error
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
@@ -42,11 +43,9 @@ class ReadOptions:
         for name in ("image_field", "label_field"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise OptionError(f"{name} must be the name of a field, such as 'jpg' or 'cls', not {value!r}")
-        if type(self.max_pixels) is not int or self.max_pixels < 1:  # callers may be untyped, and True is an int
-            raise OptionError(f"max_pixels must be an int of at least 1, not {self.max_pixels!r}")
-        if not isinstance(self.verify, bool):
-            raise OptionError(f"verify must be True or False, not {self.verify!r}")
+                refuse(name, "the name of a field, such as 'jpg' or 'cls', or None", value)
+        object.__setattr__(self, "max_pixels", integer("max_pixels", self.max_pixels, 1))
+        object.__setattr__(self, "verify", flag("verify", self.verify))
 
 
 READ_OPTIONS = ReadOptions()

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from fastdata.checks import flag, integer
 from fastdata.codec import jpeg
 from fastdata.codec.decode import Rules
 from fastdata.datasets import ImageDataset
@@ -26,7 +27,7 @@ from fastdata.loader.iteration import Iteration
 from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.schedule import Ended, Schedule, planned, split_of
-from fastdata.loader.settings import Settings, check_fields, checked, flag, integer
+from fastdata.loader.settings import Settings, check_fields, checked
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
 from fastdata.order import Even, Split
 from fastdata.transforms.callables import Form
@@ -64,7 +65,8 @@ class DataLoader(TorchShape):
         repeats: so many copies of every record in an epoch, each augmented anew, and dealt over the ranks.
         views: with 2 or more, that many augmentations of each record, which is read once: a list of image tensors takes
             the place of the one.
-        num_workers: processes (or threads); None: as many as the cores this process may use; 0: in this process.
+        num_workers: processes (or threads); None: the cores that this process may use, divided by LOCAL_WORLD_SIZE; 0:
+            in this process.
         worker_mode: "process" or "thread".
         drop_last: leave out the last batch where it is smaller.
         pad: make the ranks' last batches equal with the epoch's first samples. False: every sample exactly once; they

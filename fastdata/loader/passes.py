@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastdata.checks import flag, integer
 from fastdata.errors import OptionError
 from fastdata.loader.schedule import Schedule, split_of
-from fastdata.loader.settings import Settings, integer
+from fastdata.loader.settings import Settings
 
 _STATE_VERSION = 2
 
@@ -47,9 +48,7 @@ class Position:
                     "shuffle, repeats, indices, sampler, drop_last, pad and even"
                 )
         epoch, consumed = (integer(f"the state's {name}", state.get(name), 0) for name in ("epoch", "consumed"))
-        over = state.get("over")
-        if not isinstance(over, bool):
-            raise OptionError(f"the state's over must be True or False, not {over!r}")
+        over = flag("the state's over", state.get("over"))
         position = cls(epoch, consumed, over)
         if consumed % settings.global_batch and not over:
             raise OptionError(

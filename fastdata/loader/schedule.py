@@ -160,7 +160,7 @@ def split_of(settings: Settings, count: int) -> Split:
     Raises:
         OptionError: all ranks would get nothing.
     """
-    world_size = 1 if settings.sampler is not None else settings.world.size
+    world_size = 1 if settings.sampler is not None else settings.world.world_size
     split = Split(
         count, world_size, settings.batch_size, settings.drop_last, settings.pad, settings.even,
         dealt=settings.repeats > 1,

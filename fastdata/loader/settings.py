@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import multiprocessing
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.cpus import available_cpus
+from fastdata.checks import choice, flag, function, integer, number, refuse
+from fastdata.cpus import default_workers
 from fastdata.errors import OptionError
 from fastdata.formats.base import Reader
 from fastdata.order import Even, check_even, numbered
@@ -65,7 +64,7 @@ class Settings:
     @property
     def global_batch(self) -> int:
         """Samples in a batch of all ranks together; a sampler speaks for one rank alone."""
-        return self.batch_size * (1 if self.sampler is not None else self.world.size)
+        return self.batch_size * (1 if self.sampler is not None else self.world.world_size)
 
 
 def checked(count: int, arguments: dict[str, Any]) -> Settings:
@@ -77,27 +76,24 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, default in (("shuffle", False), ("prefetch_factor", _PREFETCH)):  # torch's own defaults are None
         given[name] = default if given[name] is None else given[name]
-    for name, least in (("batch_size", 1), ("prefetch_factor", 1), ("repeats", 1), ("views", 1)):
-        given[name] = integer(name, given[name], least)
+    for name in ("batch_size", "prefetch_factor"):
+        given[name] = integer(name, given[name], 1)
     for name in ("repeats", "views"):
-        if given[name] > _MOST_COPIES:
-            raise OptionError(f"{name} must be at most {_MOST_COPIES}, not {given[name]}")
+        given[name] = integer(name, given[name], 1, _MOST_COPIES)
     for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify", "pin_memory"):
         given[name] = flag(name, given[name])
     given["pin_memory"] = given["pin_memory"] and _can_pin()
     workers = given["num_workers"]
-    given["num_workers"] = available_cpus() if workers is None else integer("num_workers", workers, 0)
-    given["seed"] = integer("seed", given["seed"], None)
-    _one_of("worker_mode", given["worker_mode"], ("process", "thread"))
-    _one_of("on_error", given["on_error"], ("raise", "skip"))
+    given["num_workers"] = default_workers() if workers is None else integer("num_workers", workers, 0)
+    given["seed"] = integer("seed", given["seed"])
+    choice("worker_mode", given["worker_mode"], ("process", "thread"))
+    choice("on_error", given["on_error"], ("raise", "skip"))
     check_even(pad=given["pad"], even=given["even"], drop_last=given["drop_last"])
     if given["sampler"] is not None:
         _alone(given)
-    timeout = given["timeout"]
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
-        raise OptionError(f"timeout must be 0 (none) or a number of seconds, not {timeout!r}")
-    if given["collate_fn"] is not None and not callable(given["collate_fn"]):
-        raise OptionError(f"collate_fn must be callable, not {given['collate_fn']!r}")
+    given["timeout"] = number("timeout", given["timeout"], 0)
+    if given["collate_fn"] is not None:
+        function("collate_fn", given["collate_fn"])
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
     given["copies"] = None if given["indices"] is None else _copies(given["indices"])
     given["chosen"] = "" if given["indices"] is None else hashlib.sha256(given["indices"].tobytes()).hexdigest()
@@ -116,27 +112,7 @@ def check_fields(wanted: Sequence[str] | None, reader: Reader) -> None:
     there = [*_COLUMNS, *reader.manifest.fields]
     for name in wanted or ():
         if name not in there:
-            raise OptionError(f"fields: {name!r} is none of {', '.join(map(repr, there))}")
-
-
-def integer(name: str, value: Any, least: int | None) -> int:
-    """The value as an int, if it is one of at least `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise OptionError(f"{name} must be an integer, not {value!r}")
-    if least is not None and number < least:
-        raise OptionError(f"{name} must be at least {least}, not {value!r}")
-    return number
-
-
-def flag(name: str, value: Any) -> bool:
-    """The value as a bool, if it is one."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise OptionError(f"{name} must be True or False, not {value!r}")
-    return bool(value)
+            choice("each of fields", name, there)
 
 
 def _can_pin() -> bool:
@@ -149,17 +125,13 @@ def _can_pin() -> bool:
     return False
 
 
-def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-
-
 def _indices(given: Any, count: int) -> NDArray[np.int64]:
     found = np.asarray(given)
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
-        raise OptionError("indices must be a non-empty sequence of integers")
+        refuse("indices", "a non-empty sequence of integers", given)
     if found.min() < 0 or found.max() >= count:
-        raise OptionError(f"indices must lie in 0 .. {count - 1}, not {found.min()} .. {found.max()}")
+        for each in (found.min(), found.max()):
+            integer("each of indices", int(each), 0, count - 1)
     return found.astype(np.int64)
 
 
@@ -172,7 +144,7 @@ def _alone(given: dict[str, Any]) -> None:
     """A sampler gives indices, and excludes whatever else would say which samples come."""
     sampler = given["sampler"]
     if isinstance(sampler, str) or not (isinstance(sampler, Iterable) or hasattr(sampler, "__getitem__")):
-        raise OptionError(f"sampler must be an iterable of indices, not {sampler!r}")
+        refuse("sampler", "an iterable of indices", sampler)
     if given["shuffle"] or given["indices"] is not None:
         raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
     if given["repeats"] > 1:
@@ -185,9 +157,7 @@ def _alone(given: dict[str, Any]) -> None:
 
 def _fields(given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
-        raise OptionError(
-            f"fields must be a sequence of names ('image', 'label', 'key', 'index', or a record's field), not {given!r}"
-        )
+        refuse("fields", "a sequence of names ('image', 'label', 'key', 'index', or a record's field)", given)
     return tuple(dict.fromkeys(given))
 
 
@@ -196,11 +166,9 @@ def _context(given: Any) -> Any:
     if given is None:
         return None
     if isinstance(given, str):
-        try:
-            return multiprocessing.get_context(given)
-        except ValueError:
-            methods = ", ".join(map(repr, multiprocessing.get_all_start_methods()))
-            raise OptionError(f"multiprocessing_context must be one of {methods}, not {given!r}") from None
+        return multiprocessing.get_context(
+            choice("multiprocessing_context", given, multiprocessing.get_all_start_methods())
+        )
     if not hasattr(given, "get_start_method"):
-        raise OptionError(f"multiprocessing_context must be a context or the name of a start method, not {given!r}")
+        refuse("multiprocessing_context", "a context or the name of a start method", given)
     return given

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.checks import choice, function
 from fastdata.errors import FastdataError, LoadError, OptionError, raise_resource_error
 
 Kind = Literal["albumentations", "torchvision", "plain"]
@@ -39,9 +40,8 @@ class PictureCall:
     """
 
     def __init__(self, transform: Callable[..., Any], *, joint: bool = False, form: Form = None) -> None:
-        if not callable(transform):
-            raise OptionError(f"a transform must be callable, not {transform!r}")
-        self.transform, self._joint, self._form = transform, joint, form
+        self.transform = function("a transform", transform)
+        self._joint, self._form = joint, form
         self._kind = kind_of(transform)
         if self._kind == "albumentations" and form not in (None, "array"):
             raise OptionError(f"form={form!r}: albumentations takes arrays; leave form out")
@@ -96,8 +96,7 @@ def check_form(transforms: Iterable[Callable[..., Any]], form: object) -> None:
     Raises:
         OptionError: saying which would do.
     """
-    if form is not None and form not in get_args(get_args(Form)[0]):
-        raise OptionError(f"form must be None, 'array', 'tensor' or 'pil', not {form!r}")
+    choice("form", form, (*get_args(get_args(Form)[0]), None))
     names = [_pil_only(one) for one in transforms if form is None and kind_of(one) == "torchvision"]
     for name in filter(None, names):
         raise OptionError(

@@ -17,19 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata import checks
 from fastdata.errors import OptionError
 from fastdata.seeding import draw
-from fastdata.transforms.checks import (
-    check_flag,
-    check_linear,
-    check_longest,
-    check_picture,
-    check_range,
-    check_share,
-    color,
-    one_side,
-    two_sides,
-)
 from fastdata.transforms.plan import Plan, Size
 from fastdata.transforms.sizes import longer, shorter
 
@@ -59,7 +49,12 @@ class Geometric(ABC):
         """
         from fastdata.transforms.render import render_array  # which needs OpenCV; plans do not
 
-        check_picture(type(self).__name__, image)
+        if not checks.is_image(image):
+            name = type(self).__name__
+            raise OptionError(
+                f"{name} takes an H x W x 3 array of uint8, not {checks.described(image)}; "
+                f"put it in front of transforms that make tensors: transform=[{name}(...), the others]"
+            )
         plan = Plan.whole((image.shape[1], image.shape[0]))
         return render_array(image, self.apply_to(plan, [random.random() for _ in range(self.draws)]))
 
@@ -87,12 +82,12 @@ class RandomResizedCrop(Geometric):
     draws: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", two_sides("RandomResizedCrop", self.size))
-        object.__setattr__(self, "scale", check_range("RandomResizedCrop", "scale", self.scale, zero=True))
-        object.__setattr__(self, "ratio", check_range("RandomResizedCrop", "ratio", self.ratio))
+        object.__setattr__(self, "size", checks.size("RandomResizedCrop: size", self.size))
+        object.__setattr__(self, "scale", checks.interval("RandomResizedCrop: scale", self.scale, zero=True))
+        object.__setattr__(self, "ratio", checks.interval("RandomResizedCrop: ratio", self.ratio))
         object.__setattr__(self, "_log_ratio", (math.log(self.ratio[0]), math.log(self.ratio[1])))
-        check_flag("RandomResizedCrop", "antialias", self.antialias)
-        check_linear("RandomResizedCrop", self.interpolation)
+        checks.flag("RandomResizedCrop: antialias", self.antialias)
+        checks.bilinear("RandomResizedCrop: interpolation", self.interpolation)
 
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
         source = plan.out_size
@@ -146,7 +141,7 @@ class CenterCrop(Geometric):
     size: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", two_sides("CenterCrop", self.size))
+        object.__setattr__(self, "size", checks.size("CenterCrop: size", self.size))
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         height, width = self.size
@@ -179,9 +174,10 @@ class ResizeShorter(Geometric):
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", one_side("ResizeShorter", self.size))
-        check_longest("ResizeShorter", self.size, self.max_size)
-        check_flag("ResizeShorter", "antialias", self.antialias)
+        object.__setattr__(self, "size", checks.side("ResizeShorter: size", self.size))
+        if self.max_size is not None:
+            checks.side("ResizeShorter: max_size", self.max_size, self.size + 1)
+        checks.flag("ResizeShorter: antialias", self.antialias)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         return plan.resize(shorter(plan.out_size, self.size, self.max_size), antialias=self.antialias)
@@ -208,18 +204,17 @@ class Resize(Geometric):
 
     def __post_init__(self) -> None:
         if self.size is None:
-            object.__setattr__(
-                self, "max_size", one_side("Resize", self.max_size, "where size is None", what="max_size")
-            )
+            object.__setattr__(self, "max_size", checks.side("Resize: max_size (size is None)", self.max_size))
         elif isinstance(self.size, Sequence) and not isinstance(self.size, str) and len(self.size) == 2:
-            object.__setattr__(self, "size", two_sides("Resize", self.size))
+            object.__setattr__(self, "size", checks.size("Resize: size", self.size))
             if self.max_size is not None:
                 raise OptionError(f"Resize: max_size={self.max_size!r} needs a size that is one int, not {self.size!r}")
         else:
-            object.__setattr__(self, "size", one_side("Resize", self.size, "or (height, width)"))
-            check_longest("Resize", self.size, self.max_size)
-        check_flag("Resize", "antialias", self.antialias)
-        check_linear("Resize", self.interpolation)
+            object.__setattr__(self, "size", checks.side("Resize: size", self.size, alternative="(height, width)"))
+            if self.max_size is not None:
+                checks.side("Resize: max_size", self.max_size, self.size + 1)
+        checks.flag("Resize: antialias", self.antialias)
+        checks.bilinear("Resize: interpolation", self.interpolation)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         exact = self.size_after(plan.out_size)
@@ -242,7 +237,7 @@ class RandomHorizontalFlip(Geometric):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_share("RandomHorizontalFlip", "p", self.p)
+        checks.number("RandomHorizontalFlip: p", self.p, 0, 1)
 
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
         return plan.flip(x=True) if numbers[0] < self.p else plan
@@ -260,7 +255,7 @@ class RandomVerticalFlip(Geometric):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_share("RandomVerticalFlip", "p", self.p)
+        checks.number("RandomVerticalFlip: p", self.p, 0, 1)
 
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
         return plan.flip(y=True) if numbers[0] < self.p else plan
@@ -284,9 +279,9 @@ class Letterbox(Geometric):
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", two_sides("Letterbox", self.size))
-        object.__setattr__(self, "fill", color("Letterbox", self.fill))
-        check_flag("Letterbox", "antialias", self.antialias)
+        object.__setattr__(self, "size", checks.size("Letterbox: size", self.size))
+        object.__setattr__(self, "fill", checks.color("Letterbox: fill", self.fill))
+        checks.flag("Letterbox: antialias", self.antialias)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         height, width = self.size

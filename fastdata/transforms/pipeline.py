@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastdata.checks import refuse
 from fastdata.errors import OptionError
 from fastdata.seeding import keys, uniform
 from fastdata.transforms.callables import Form, PictureCall, check_form
@@ -120,9 +121,7 @@ def _listed(transforms: Any) -> tuple[Any, ...]:
             )
     if isinstance(transforms, list | tuple):
         return tuple(transforms)
-    if callable(transforms):
-        return (transforms,)
-    raise OptionError(
-        f"a transform must be callable, or a list of callables, not {transforms!r}: "
-        "for example [fastdata.RandomResizedCrop(224), fastdata.RandomHorizontalFlip()]"
-    )
+    if not callable(transforms):
+        example = "[fastdata.RandomResizedCrop(224), fastdata.RandomHorizontalFlip()]"
+        refuse("a transform", f"callable, or a list of callables such as {example}", transforms)
+    return (transforms,)

@@ -127,7 +127,7 @@ class DataSets:
         path = os.path.join(self.root, f"once-{encoding}.lmdb")
         if not os.path.exists(path):
             options: dict[str, Any] = {} if encoding == "raw" else {"quality": _QUALITY}
-            fastdata.convert(self.path("pixels"), path, encode=encoding, workers=self._workers, quiet=True, **options)
+            fastdata.convert(self.path("pixels"), path, encode=encoding, workers=self._workers, **options)
         return path
 
     def _repeat(self, once: str, target: str, format: str) -> None:
