@@ -232,7 +232,7 @@ def test_without_cuda_pinning_warns_and_does_nothing(path: str, monkeypatch: pyt
 
 
 def test_fields_that_no_record_has_are_told(path: str) -> None:
-    with pytest.raises(fastdata.OptionError, match=r"'lable' is none of .*'label'"):
+    with pytest.raises(fastdata.OptionError, match=r"each of fields must be .*'label', .* not 'lable'"):
         loader(path, fields=("image", "lable"))
 
 

@@ -210,7 +210,7 @@ def test_the_rank_of_a_process_group_counts(tmp_path: os.PathLike[str]) -> None:
         "from fastdata.reproducibility import seed_worker\n"
         "store = torch.distributed.HashStore()\n"
         "torch.distributed.init_process_group('gloo', store=store, rank=0, world_size=1)\n"
-        "torch.distributed.get_rank = lambda: 1\n"
+        "torch.distributed.get_rank, torch.distributed.get_world_size = (lambda: 1), (lambda: 2)\n"
         "torch.manual_seed(7); seed_worker(0)\n"
         "sys.exit(torch.initial_seed() == 7)\n"
     )
