@@ -14,6 +14,7 @@ from fastdata.checks import byte_count, choice, color, flag, integer
 from fastdata.codec.info import LONGEST_SIDES, MAX_PIXELS
 from fastdata.converters.geometry import RESIZE_MODES
 from fastdata.errors import OptionError
+from fastdata.formats import DEFAULT_SHARD_SIZE, FORMATS, sharded
 
 # What is asked for -> the record's field; None: decided file by file.
 ENCODINGS: dict[str, str | None] = {
@@ -69,7 +70,7 @@ class ConvertOptions:
     class_order: str = "plain"
     shuffle: bool = False
     seed: int = 0
-    shard_size: int = 256_000_000
+    shard_size: int = DEFAULT_SHARD_SIZE
     workers: int | None = None
     overwrite: bool = False
     report: str | None = None
@@ -93,7 +94,7 @@ class ConvertOptions:
         if self.recode.icc == "convert":  # told where it was chosen, as in data sets from before there was a choice
             del values["icc"]
         values |= {"class_order": self.class_order, "shuffle": self.shuffle, "seed": self.seed}
-        if format_name == "tar":
+        if FORMATS[format_name].sharded:
             values["shard_size"] = self.shard_size
         return values
 
@@ -137,12 +138,13 @@ def idle_options(options: ConvertOptions, given: Collection[str], format_name: s
 
 def idle_shard_size(format_name: str, dst: str) -> str:
     """Why a shard size that was given has no effect on this output, "" where it has one."""
-    if format_name == "tar" and not dst.lower().endswith(".tar"):
+    entry = FORMATS[format_name]
+    if entry.sharded and not entry.has_suffix(dst):
         return ""
-    what = "a single .tar file" if format_name == "tar" else f"{format_name}, which has no shards"
+    what = f"a single {entry.suffixes[0]} file" if entry.sharded else f"{format_name}, which has no shards"
+    asked = " or ".join(f"--format {name} (format={name!r})" for name in sharded())
     return (
-        f"{_spelled('shard_size')} has no effect on {what}; "
-        "for shards name a folder as DST, with --format tar (format='tar'), or drop it"
+        f"{_spelled('shard_size')} has no effect on {what}; for shards name a folder as DST, with {asked}, or drop it"
     )
 
 

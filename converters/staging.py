@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fastdata.errors import ConvertError, OutputExistsError
+from fastdata.formats import is_data_set_file
 from fastdata.formats.index import INDEX_NAME
 from fastdata.manifest import MANIFEST_NAME
 from fastdata.signals import uninterrupted
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
-# A folder of nothing but these and tars is a data set, whole or not, and may be replaced. Others hold somebody's files.
-_DATA_SET_NAMES = (MANIFEST_NAME, INDEX_NAME, "data.mdb", "lock.mdb")
 
 
 class Staging:
@@ -240,7 +239,8 @@ def _rename_flagged(first: str, second: str, flag: int) -> bool:
 def _is_replaceable(path: str) -> bool:
     if os.path.islink(path) or not os.path.isdir(path):
         return os.path.islink(path) or os.path.isfile(path)
-    return all(name in _DATA_SET_NAMES or name.endswith(".tar") for name in os.listdir(path))
+    # A folder of nothing but these is a data set, whole or not. Others hold somebody's files.
+    return all(name in (MANIFEST_NAME, INDEX_NAME) or is_data_set_file(name) for name in os.listdir(path))
 
 
 def _remove(path: str) -> None:

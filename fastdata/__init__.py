@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
         UnsupportedError,
         WorkerError,
     )
-    from fastdata.formats import open
     from fastdata.formats.base import Reader
+    from fastdata.formats.detect import open
     from fastdata.loader.loader import DataLoader
     from fastdata.manifest import Manifest
     from fastdata.record import Record, key_from_path, path_from_key
@@ -119,7 +119,7 @@ _MODULES = {
         "UnsupportedError",
         "WorkerError",
     ),
-    "fastdata.formats": ("open",),
+    "fastdata.formats.detect": ("open",),
     "fastdata.formats.base": ("Reader",),
     "fastdata.loader.loader": ("DataLoader",),
     "fastdata.manifest": ("Manifest",),

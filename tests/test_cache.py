@@ -17,8 +17,8 @@ import fastdata
 from fastdata import cache
 from fastdata.cache import CachedReader
 from fastdata.errors import CacheError, FormatError
-from fastdata.formats import open as open_reader
 from fastdata.formats.base import Reader
+from fastdata.formats.detect import open as open_reader
 from fastdata.record import Record
 from tests import images
 

@@ -216,7 +216,7 @@ def test_every_format_of_the_table_can_be_loaded() -> None:
 
     for entry in FORMATS.values():
         assert callable(load(entry.reader))
-        assert not entry.writer or callable(load(entry.writer))
+        assert not entry.sink or callable(load(entry.sink, "fastdata.converters.writers"))
     assert MOST_KEPT < 512  # of two kinds each, where 1,024 descriptors is a common limit
 
 

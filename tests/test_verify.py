@@ -183,7 +183,7 @@ def test_words_of_libraries_and_warnings_are_printable(tmp_path: Path, monkeypat
         warnings.warn(f"odd {ESCAPE}", UserWarning, stacklevel=1)
         raise OSError(f"library: {ESCAPE}")
 
-    monkeypatch.setattr("fastdata.formats.open", warned)
+    monkeypatch.setattr("fastdata.formats.detect.open", warned)
     for command in ("info", "verify", "bench"):
         with warnings.catch_warnings():
             warnings.simplefilter("always")

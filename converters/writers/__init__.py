@@ -19,7 +19,7 @@ from fastdata.checks import byte_count, refuse
 from fastdata.converters.staging import Staging
 from fastdata.converters.writers.base import Sink, SinkOptions
 from fastdata.errors import ConvertError, OptionError, RecordError
-from fastdata.formats import FORMATS, format_of, load
+from fastdata.formats import DEFAULT_SHARD_SIZE, FORMATS, format_of, load
 from fastdata.formats.addresses import check_local_target, path_of
 from fastdata.formats.index import IndexBuilder
 from fastdata.manifest import Manifest
@@ -29,10 +29,7 @@ from fastdata.signals import uninterrupted
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["DEFAULT_SHARD_SIZE", "Writer", "create"]
-
-# Large enough that opening a shard costs nothing beside reading it, small enough to copy and to hand out to workers.
-DEFAULT_SHARD_SIZE = 256_000_000
+__all__ = ["Writer", "create"]
 
 
 def create(
@@ -69,7 +66,7 @@ def create(
     most = byte_count("shard_size", shard_size)
     manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
     with uninterrupted():  # what libraries do when they are loaded may swallow what a handler raises
-        sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].writer))
+        sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].sink, __package__))
     staging = Staging(name, overwrite=overwrite)
     try:
         return Writer(staging, sink(SinkOptions(staging.new, staging.target, most)), manifest)

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fastdata.codec.info import MAX_PIXELS
+
 # What `fastdata.open` takes, as far as a shell can say it.
 DataSet = Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")]
 
@@ -36,7 +38,9 @@ def _integer(text: str | int, least: int | None) -> int:
 
 MaxPixels = Annotated[
     int | None,
-    typer.Option(parser=whole, metavar="N", help="Refuse larger images before they take memory.  [default: 178956970]"),
+    typer.Option(
+        parser=whole, metavar="N", help=f"Refuse larger images before they take memory.  [default: {MAX_PIXELS}]"
+    ),
 ]
 ImageField = Annotated[
     str | None, typer.Option(metavar="NAME", help="The field that holds the image, in data of others.")

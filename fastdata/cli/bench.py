@@ -139,9 +139,9 @@ def _about(reader: Reader, plan: Plan) -> dict[str, Any]:
 @contextlib.contextmanager
 def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
     """The data set as the plan wants it: plain, or within the RAM cache."""
-    from fastdata import formats
+    from fastdata.formats import detect
 
-    with formats.open(plan.path, **plan.options) as plain:
+    with detect.open(plan.path, **plan.options) as plain:
         if plan.cache is None:
             yield plain
             return

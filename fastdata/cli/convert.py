@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastdata.cli.arguments import whole
+from fastdata.codec.info import MAX_PIXELS
+from fastdata.formats import DEFAULT_SHARD_SIZE, sharded, writable, writable_suffixes
 
 if TYPE_CHECKING:
     from fastdata.converters.report import ConvertReport
@@ -18,10 +20,18 @@ if TYPE_CHECKING:
 
 def command(  # as many parameters as the command has options: this signature is the synopsis
     src: Annotated[str, typer.Argument(metavar="SRC", help="A folder of class folders, or a flat folder of images.")],
-    dst: Annotated[str, typer.Argument(metavar="DST", help="Its ending names the format: .lmdb, .h5, .hdf5, .tar.")],
+    dst: Annotated[
+        str,
+        typer.Argument(
+            metavar="DST", help=f"Output path; its suffix names the format: {', '.join(writable_suffixes())}."
+        ),
+    ],
     format: Annotated[
         str | None,
-        typer.Option(metavar="lmdb|hdf5|tar", help="Where DST's ending does not tell (tar: a folder of shards)."),
+        typer.Option(
+            metavar="|".join(writable()),
+            help=f"Format, if DST's suffix does not name it; {', '.join(sharded())}: a folder of shards.",
+        ),
     ] = None,
     resize: Annotated[
         int | None, typer.Option(parser=whole, metavar="N", help="The side asked for, in pixels.  [default: as it is]")
@@ -57,7 +67,7 @@ def command(  # as many parameters as the command has options: this signature is
     max_pixels: Annotated[
         int | None,
         typer.Option(
-            parser=whole, metavar="N", help="Refuse larger pictures before they take memory.  [default: 178956970]"
+            parser=whole, metavar="N", help=f"Refuse larger images before they take memory.  [default: {MAX_PIXELS}]"
         ),
     ] = None,
     keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep pictures whose data end early.")] = False,
@@ -74,7 +84,10 @@ def command(  # as many parameters as the command has options: this signature is
     seed: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Of --shuffle.  [default: 0]")] = None,
     shard_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Of a tar shard, in KB, MB, GB, KiB, MiB or GiB.  [default: 256MB]"),
+        typer.Option(
+            metavar="SIZE",
+            help=f"Maximum size of a shard, in KB to GB or KiB to GiB.  [default: {DEFAULT_SHARD_SIZE // 10**6}MB]",
+        ),
     ] = None,
     workers: Annotated[
         int | None,

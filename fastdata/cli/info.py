@@ -23,10 +23,10 @@ def command(
     label_field: LabelField = None,
 ) -> None:
     """Show manifest, counts, classes and picture sizes of a data set."""
-    from fastdata import formats
     from fastdata.cli.terminal import say_json
+    from fastdata.formats import detect
 
-    with formats.open(path, **reading(image_field=image_field, label_field=label_field)) as reader:
+    with detect.open(path, **reading(image_field=image_field, label_field=label_field)) as reader:
         facts = describe(reader)
     if as_json:
         say_json(facts)

@@ -42,14 +42,14 @@ def command(
 
     Damage is named by key; the exit code is then 1. What decoders say of images that they can decode is a warning.
     """
-    from fastdata import formats
     from fastdata.cli import FAILED
     from fastdata.cli.terminal import say_json
     from fastdata.cpus import default_workers
+    from fastdata.formats import detect
 
     begin = time.perf_counter()
     options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)
-    with formats.open(path, **options) as reader:
+    with detect.open(path, **options) as reader:
         listing = _Listing(silent=as_json)
         for problem in problems(reader, workers or default_workers(), progress=not quiet and not as_json):
             listing.add(problem)

@@ -14,10 +14,10 @@ from fastdata.cache import CachedReader
 from fastdata.checks import choice
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import OptionError
-from fastdata.formats import open as open_reader
-from fastdata.formats import open_whole
 from fastdata.formats.base import Reader, ReadOptions
 from fastdata.formats.concat import check_index
+from fastdata.formats.detect import open as open_reader
+from fastdata.formats.detect import open_whole
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Reader
 

@@ -28,6 +28,7 @@ from fastdata.datasets.skipped import Skipped
 from fastdata.datasets.source import Source, open_source, open_whole_source
 from fastdata.datasets.state import as_state, fingerprint, from_state
 from fastdata.errors import OptionError
+from fastdata.formats import FORMATS
 from fastdata.formats.base import Reader
 from fastdata.order import EpochOrder, Even, Split, check_even
 from fastdata.seeding import word
@@ -235,8 +236,9 @@ class ImageStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Batches (or samples, without a batch size) of this rank in an epoch."""
-        if self.reader.manifest.format == "tar" and not self.reader.manifest.fingerprint:
-            raise TypeError(f"{self.reader.path}: tars without a fastdata index have no length that could be relied on")
+        entry = FORMATS.get(self.reader.manifest.format)
+        if entry is not None and entry.scanned and not self.reader.manifest.fingerprint:
+            raise TypeError(f"{self.reader.path}: {entry.several} without a fastdata index have no reliable length")
         world = self._expected()
         split = self._split(world)
         return split.batches_of(world.rank) if self.batch_size else split.samples_of(world.rank)
