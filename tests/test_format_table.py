@@ -44,7 +44,7 @@ def test_records_of_a_new_format_are_written_and_read(tmp_path: Path) -> None:
 def test_images_of_a_new_format_are_converted_inspected_and_loaded(tmp_path: Path, photo_folder: Path) -> None:
     path, tar = tmp_path / "data.toy", tmp_path / "data.tar"
     for target in (path, tar):
-        assert fastdata.convert(photo_folder, target, resize=32, workers=1, quiet=True).kept == 12
+        assert fastdata.convert(photo_folder, target, resize=32, workers=1).kept == 12
     facts = strict(run("info", path, "--json")[1])
     assert (facts["format"], facts["count"], facts["options"]["resize"]) == ("toy", 12, 32)
     assert facts["fingerprint"] == strict(run("info", tar, "--json")[1])["fingerprint"]
@@ -61,7 +61,7 @@ def test_images_of_a_new_format_are_converted_inspected_and_loaded(tmp_path: Pat
 
 def test_several_files_of_a_new_format_are_read_as_one(tmp_path: Path, photo_folder: Path, toy: Format) -> None:
     for number in range(2):
-        fastdata.convert(photo_folder, tmp_path / f"{number}.toy", resize=32, workers=1, quiet=True)
+        fastdata.convert(photo_folder, tmp_path / f"{number}.toy", resize=32, workers=1)
     with fastdata.open(f"{tmp_path}/*.toy") as reader:
         assert len(reader) == 24
     tar = samples.write(tmp_path, "tar")
