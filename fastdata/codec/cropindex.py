@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.exif import app1_orientation
+from fastdata.codec.headers.jpeg import segments
 from fastdata.codec.info import Data
 
 Box = tuple[int, int, int, int]
@@ -88,43 +89,39 @@ class Header:
     plain: bool
 
 
-def parse_header(segments: bytes) -> Header | None:
+def parse_header(header: bytes) -> Header | None:
     """Read the segments between SOI (or the index) and the entropy-coded data; None where they cannot be cut.
 
     Cuttable are baseline and extended sequential Huffman JPEGs of 8 bits in one scan, whose restart interval divides
     the MCU row or is whole rows.
     """
-    return _remembered(segments) if len(segments) <= _USUAL_HEADER else _parsed(segments)
+    return _remembered(header) if len(header) <= _USUAL_HEADER else _parsed(header)
 
 
-def _parsed(segments: bytes) -> Header | None:
-    place, kept, size_at, interval, frame, told = 0, [b"\xff\xd8"], 0, 0, b"", list[bytes]()
-    while place + 4 <= len(segments):
-        if segments[place] != 0xFF:
-            return None
-        kind, length = segments[place + 1], int.from_bytes(segments[place + 2 : place + 4], "big")
-        if kind == 0xFF:  # a fill byte
-            place += 1
-            continue
-        body, end = segments[place + 4 : place + 2 + length], place + 2 + length
-        if length < 2 or end > len(segments):
-            return None
+def _parsed(data: bytes) -> Header | None:
+    end, kept, size_at, interval, frame, app1 = 0, [b"\xff\xd8"], 0, 0, b"", list[bytes]()
+    for kind, start, length in segments(data, 0):
+        if length < 2 or start + 2 + length > len(data) or data[end:start].strip(b"\xff"):
+            return None  # not even fill bytes between segments
+        end = start + 2 + length
         if kind in (0xC0, 0xC1):
+            body = data[start + 4 : end]
             if frame or len(body) < 9 or len(body) != 6 + 3 * body[5] or body[0] != 8:
                 return None
             frame, size_at = body, sum(map(len, kept)) + 5
         elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8):
             return None  # progressive, lossless, arithmetic
-        elif kind == 0xDD and len(body) == 2:
-            interval = int.from_bytes(body, "big")
+        elif kind == 0xDD and length == 4:
+            interval = int.from_bytes(data[start + 4 : end], "big")
         elif kind == 0xE1:
-            told.append(body)
+            app1.append(data[start + 4 : end])
         if (not 0xE1 <= kind <= 0xEF and kind != 0xFE) or kind == 0xEE:
-            kept.append(segments[place:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
-        place = end
+            kept.append(data[start:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
         if kind == 0xDA:
-            whole = end == len(segments) and frame and interval and len(body) == 4 + 2 * body[0] and body[0] == frame[5]
-            return _grid(frame, interval, b"".join(kept), size_at, app1_orientation(told)) if whole else None
+            # One scan of all colours, and nothing behind it.
+            whole = frame and interval and end == len(data) and data[start + 4 : start + 5] == frame[5:6]
+            whole = whole and length == 6 + 2 * frame[5]
+            return _grid(frame, interval, b"".join(kept), size_at, app1_orientation(app1)) if whole else None
     return None
 
 
@@ -151,18 +148,14 @@ def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> 
 
 def embed(jpeg: bytes) -> bytes:
     """The JPEG with its crop index; unchanged where it has one, cannot be cut, or the index would not fit."""
-    header_end = _scan_start(jpeg)
-    if header_end is None or jpeg[2:4] == b"\xff\xe9":
+    found = None if jpeg[2:4] == b"\xff\xe9" else _scanned(jpeg)
+    if found is None:
         return jpeg
-    header = parse_header(jpeg[2:header_end])
-    bounds = None if header is None else _scanned(np.frombuffer(jpeg, np.uint8), header_end, header)
-    if bounds is None:
-        return jpeg
-    lengths = np.diff(bounds)
+    start, lengths = int(found.bounds[0]), np.diff(found.bounds)
     if len(lengths) > MAX_INTERVALS or lengths.max() > 65535:
         return jpeg
     blob = lengths.astype("<u2").tobytes()
-    scan = header_end - 2
+    scan = start - 2
     crc = zlib.crc32(blob, zlib.crc32(scan.to_bytes(4, "little")))
     segment = _HEAD.pack(IDENTIFIER, VERSION, scan, crc) + blob
     return b"\xff\xd8\xff\xe9" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
@@ -181,15 +174,7 @@ def load(jpeg: Data) -> Cuttable | None:
     view = memoryview(jpeg)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")
-    indexed = _indexed(view)
-    if indexed is not None:
-        return indexed
-    start = _scan_start(view)
-    if start is None:
-        return None
-    header = parse_header(bytes(view[2:start]))
-    bounds = None if header is None else _scanned(np.frombuffer(view, np.uint8), start, header)
-    return None if header is None or bounds is None else Cuttable(view, header, bounds)
+    return _indexed(view) or _scanned(view)
 
 
 def _indexed(view: memoryview) -> Cuttable | None:
@@ -226,25 +211,22 @@ def _right(view: memoryview, bounds: NDArray[np.int64]) -> bool:
     return pairs[bounds[1:-1] - 2].tobytes() == _MARKERS[: 2 * len(bounds) - 4]
 
 
-def _scan_start(jpeg: bytes | memoryview) -> int | None:
-    """Where the entropy-coded data begin, by walking the segments."""
-    if jpeg[:2] != b"\xff\xd8":
+def _scan_start(jpeg: bytes | memoryview) -> int:
+    """Where the entropy-coded data begin, 0 where there are none."""
+    if jpeg[:2] == b"\xff\xd8":
+        for kind, at, length in segments(jpeg):
+            if kind == 0xDA:
+                return at + 2 + length
+    return 0
+
+
+def _scanned(jpeg: bytes | memoryview) -> Cuttable | None:
+    """The intervals, found by their markers; None unless all are there, in order, up to EOI."""
+    start = _scan_start(jpeg)
+    header = parse_header(bytes(jpeg[2:start])) if 0 < start <= len(jpeg) else None
+    if header is None:
         return None
-    place, length = 2, len(jpeg)
-    while place + 4 <= length and jpeg[place] == 0xFF:
-        kind = jpeg[place + 1]
-        if kind == 0xFF:
-            place += 1
-            continue
-        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")
-        if kind == 0xDA:
-            return place if place <= length else None
-    return None
-
-
-def _scanned(data: NDArray[np.uint8], start: int, header: Header) -> NDArray[np.int64] | None:
-    """The bounds of the intervals, found by their markers; None unless all are there, in order, up to EOI."""
-    body = data[start:]
+    body = np.frombuffer(jpeg, np.uint8)[start:]
     places = np.flatnonzero(body[:-1] == 0xFF)
     kinds = body[places + 1]
     places = places[(kinds & 0xF0) == 0xD0]  # RST0..7, SOI, EOI, SOS ...
@@ -254,7 +236,8 @@ def _scanned(data: NDArray[np.uint8], start: int, header: Header) -> NDArray[np.
         return None
     if not (kinds[: count - 1] == _NUMBERS[: count - 1]).all():
         return None
-    return np.concatenate(([start], places[:count] + (start + 2)))
+    bounds = np.concatenate(([start], places[:count] + (start + 2)))
+    return Cuttable(memoryview(jpeg), header, bounds)
 
 
 def cut(jpeg: Data, box: Box, *, scale: int = 1) -> tuple[Data, tuple[int, int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from struct import unpack_from
+from collections.abc import Iterator
+from struct import Struct, unpack_from
 
 from fastdata.codec.exif import XMP, orientation, xmp_orientation
 from fastdata.codec.info import Data, ImageInfo
@@ -18,47 +19,67 @@ _SOS = b"\xff\xda"
 # A marker within entropy-coded data: neither a stuffed byte nor a fill byte nor a restart.
 _MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length: TEM, RST0-7, SOI
+_LAST = frozenset({0xD9, 0xDA})  # EOI, SOS: no segment of the header follows
+_MIDDLE = bytes(marker not in (0x00, 0xFF) and marker not in _STANDALONE | _LAST for marker in range(256))
+_segment = Struct(">BBH").unpack_from
 _FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _LOSSLESS = frozenset({0xC3, 0xC7, 0xCB, 0xCF})
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 _MODES = {1: "gray", 3: "rgb", 4: "cmyk"}
 
 
-def read(data: Data) -> ImageInfo:
-    """Walks the segments; about 4 us for a common file, since this is the path of every training image."""
-    at, size, turn, frame, packet = 2, len(data), 0, (0, 0, 0, 0, 0), slice(0)
-    while at + 4 <= size:
-        prefix, marker, length = unpack_from(">BBH", data, at)
-        if prefix != 0xFF or marker == 0:  # libjpeg skips rubbish between segments too
+def segments(data: Data, at: int = 2) -> Iterator[tuple[int, int, int]]:
+    """The segments of a JPEG's header: marker, where the marker's first byte is, and the length that it states.
+
+    The last one is that of the first scan (0xDA) or the end marker (0xD9), unless the data end before. Fill bytes,
+    rubbish between segments, and markers without a length are passed over, as libjpeg does.
+
+    Args:
+        data: the JPEG.
+        at: where the first segment begins; behind SOI by default.
+    """
+    last = len(data) - 4
+    while at <= last:
+        prefix, marker, length = _segment(data, at)
+        if prefix == 0xFF and _MIDDLE[marker]:
+            yield marker, at, length
+            at += 2 + length if length > 2 else 4
+        elif prefix != 0xFF or marker == 0x00:
             data = bytes(data)
             at = data.find(b"\xff", at + 1)
             if at < 0:
-                break
-            continue
-        if marker == 0xFF:  # fill byte
-            at += 1
-            continue
-        if marker in _STANDALONE:
-            at += 2
-            continue
-        if marker == 0xDA:
-            return _info(data, at, frame, _turn(data, turn, packet))
-        if marker == 0xD9:
-            raise DecodeError("the JPEG ends before any picture data")
-        if marker == 0xF7:
-            raise UnsupportedError(UNSUPPORTED["jls"])
-        if marker in _FRAMES and at + 10 <= size:
-            frame = (marker, *unpack_from(">BHHB", data, at + 4))
-        elif marker == 0xE1 and turn <= 0:
+                return
+        elif marker in _LAST:
+            yield marker, at, length
+            return
+        else:
+            at += 1 if marker == 0xFF else 2
+
+
+def read(data: Data) -> ImageInfo:
+    """Reads the segments up to the first scan; about 4 us for a common file, since this is the path of every image."""
+    turn, frame, packet = 0, (0, 0, 0, 0, 0), slice(0)
+    for marker, at, length in segments(data):
+        if marker in _FRAMES:
+            if at + 10 <= len(data):
+                frame = (marker, *unpack_from(">BHHB", data, at + 4))
+        elif marker == 0xE1:
+            if turn > 0:
+                continue
             name = data[at + 4 : at + 8]
             if name == b"Exif":
                 turn = orientation(data, at + 4, at + 2 + length) or turn
             elif name == b"http" and data[at + 4 : at + 4 + len(XMP)] == XMP:
                 packet = slice(at + 4 + len(XMP), at + 2 + length)  # the last one counts, as in Pillow
-        at += 2 + max(length, 2)
+        elif marker == 0xDA:
+            return _info(data, at, frame, _turn(data, turn, packet))
+        elif marker == 0xD9:
+            raise DecodeError("the JPEG ends before any picture data")
+        elif marker == 0xF7:
+            raise UnsupportedError(UNSUPPORTED["jls"])
     if not frame[0]:
         raise CutError("the data end within the JPEG's header")
-    return _info(data, size, frame, _turn(data, turn, packet))
+    return _info(data, len(data), frame, _turn(data, turn, packet))
 
 
 def _turn(data: Data, turn: int, packet: slice) -> int:
