@@ -1,6 +1,6 @@
 """Batches onto the device, one ahead of training: any iterable of batches flows in, the same batches flow out there.
 
-On CUDA the copies (from pinned memory) and the scaling of pictures run on a side stream while the consumer computes;
+On CUDA the copies (from pinned memory) and the scaling of images run on a side stream while the consumer computes;
 `docs/cuda.md` shows why no batch is ever overwritten or read too early. Elsewhere the same scaling and cast run in
 place of it, with equal bits. Promises: order, number and nesting of the batches stay; an exception of the loader comes
 after the batches before it; nothing is left behind when a loop is left early.
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fastdata.ahead import Progress, one_ahead
 from fastdata.checks import refuse
-from fastdata.nest import map_tensors
 from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, make_scaling
+from fastdata.tree import map_tensors
 from fastdata.turn import InTurn
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "CUDAPrefetcher", "one_ahead"]
@@ -37,8 +37,8 @@ class CUDAPrefetcher(Generic[T]):
     """Wraps any iterable of batches and gives them on the device, copied one ahead on a side stream.
 
     Tensors in tuples, named tuples, lists, mappings and dataclasses, however nested, are moved; everything else
-    (strings, numpy arrays, ...) stays as it is. With `mean` and `std`, or `dtype`, the pictures among them are scaled
-    and cast on the device, so that one byte a value travels. **Pictures** are the uint8 tensors of four dimensions
+    (strings, numpy arrays, ...) stays as it is. With `mean` and `std`, or `dtype`, the images among them are scaled
+    and cast on the device, so that one byte a value travels. **Images** are the uint8 tensors of four dimensions
     with three channels, N x 3 x H x W (in either memory format, which is kept) or N x H x W x 3; so labels, boxes,
     masks (N x H x W or one channel) and whatever is floating already stay as they are.
 
@@ -59,10 +59,10 @@ class CUDAPrefetcher(Generic[T]):
         mean: three numbers in torchvision's convention, for values from 0 to 1; together with `std`.
         std: three numbers in the same convention.
         dtype: float32, float16, bfloat16 or float64; None is float32 if `mean` and `std` are given. Alone it scales
-            pictures to 0..1.
+            images to 0..1.
 
     Raises:
-        OptionError: an argument that cannot be used. Also, while iterating, if pictures were to be scaled and a batch
+        OptionError: an argument that cannot be used. Also, while iterating, if images were to be scaled and a batch
             has floating N x 3 x H x W tensors where uint8 ones were expected.
     """
 

@@ -4,8 +4,8 @@ FastdataError
 ├── OptionError              (ValueError)         an argument or option that cannot be used
 ├── RecordError              (ValueError)         a key or field that no format can hold
 ├── FormatError              (ValueError)         a data set that cannot be read: unfinished, changed, damaged, foreign
-├── DecodeError              (ValueError)         bytes that give no picture
-│   ├── CutError                                  the picture's data end before the picture does
+├── DecodeError              (ValueError)         bytes that give no image
+│   ├── CutError                                  the image's data end before the image does
 │   ├── TooLargeError                             more pixels than allowed
 │   └── UnsupportedError                          a known kind of image that is not read here
 ├── ConvertError             (RuntimeError)       nothing could be written
@@ -60,15 +60,15 @@ class FormatError(FastdataError, ValueError):
 
 
 class DecodeError(FastdataError, ValueError):
-    """Bytes that give no picture."""
+    """Bytes that give no image."""
 
 
 class CutError(DecodeError):
-    """The picture's data end before the picture does."""
+    """The image's data end before the image does."""
 
 
 class TooLargeError(DecodeError):
-    """The picture has more pixels than allowed."""
+    """The image has more pixels than allowed."""
 
 
 class UnsupportedError(DecodeError):

@@ -25,7 +25,7 @@ MAX_PATH_BYTES = 1 << 20
 _FIELD_RESERVE = 31
 MAX_KEY_BYTES = MAX_NAME_BYTES - _FIELD_RESERVE
 
-# Fields that hold a picture; a record's picture is the first of them. Foreign tars spell some of them differently
+# Fields that hold an image; a record's image is the first of them. Foreign tars spell some of them differently
 # (the last row).
 IMAGE_FIELDS = frozenset((
     "jpg", "png", "webp", "npy", "bmp", "gif", "tif", "avif", "jp2", "ppm", "pgm", "pbm", "pnm", "ico", "tga",
@@ -50,7 +50,7 @@ class Record:
 
     Attributes:
         key: the record's name, by the key rule (`key_from_path`).
-        fields: field name -> bytes-like, the picture first. `cls` is the class number in ASCII.
+        fields: field name -> bytes-like, the image first. `cls` is the class number in ASCII.
         path: the source's path below the converted folder, as it was; "" where there is none. Not part of the
             fingerprint.
         image: the field that was named as the image (`image_field`) where the data were opened; "" for the first of the
@@ -73,7 +73,7 @@ class Record:
 
     @property
     def image_field(self) -> str:
-        """The name of the field that holds the picture.
+        """The name of the field that holds the image.
 
         Raises:
             RecordError: there is none.
@@ -81,7 +81,7 @@ class Record:
         for name in self.fields:
             if name == self.image if self.image else name in IMAGE_FIELDS:
                 return name
-        raise RecordError(f"record {self.key!r} has no picture: its fields are {sorted(self.fields)}")
+        raise RecordError(f"record {self.key!r} has no image: its fields are {sorted(self.fields)}")
 
 
 def parse_label(key: str, blob: bytes | memoryview | None) -> int:

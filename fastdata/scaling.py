@@ -1,9 +1,9 @@
-"""Scaling of pictures: uint8 tensors flow in, normalised floating ones come out, with equal bits on CPU and GPU.
+"""Scaling of images: uint8 tensors flow in, normalised floating ones come out, with equal bits on CPU and GPU.
 
 (x - 255 mean) / (255 std), computed in float32 whatever the result's type. It is torchvision's
 `normalize(to_dtype(x, torch.float32, scale=True), mean, std)` within rounding. It is not the one multiply-add that it
 could be: a GPU fuses that and rounds once where a CPU rounds twice, while a subtraction and a division are rounded
-alike everywhere. The two passes take a tenth of a millisecond for 256 pictures of 224 x 224 at 4 TB/s.
+alike everywhere. The two passes take a tenth of a millisecond for 256 images of 224 x 224 at 4 TB/s.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fastdata.checks import choice, refuse
 from fastdata.errors import OptionError
-from fastdata.nest import map_tensors
+from fastdata.tree import map_tensors
 
-# Mean and standard deviation of ImageNet's training pictures, of values from 0 to 1: the ones that torchvision's
+# Mean and standard deviation of ImageNet's training images, of values from 0 to 1: the ones that torchvision's
 # models were trained with.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -29,7 +29,7 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class Scaling:
-    """Scales and casts the pictures of a batch; what else is in it stays.
+    """Scales and casts the images of a batch; what else is in it stays.
 
     Args:
         mean: one number a channel, for values from 0 to 1.
@@ -44,10 +44,10 @@ class Scaling:
         self._placed: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
 
     def check(self, batch: object) -> None:
-        """Refuse a batch whose pictures are floating already: they would pass unscaled without a word.
+        """Refuse a batch whose images are floating already: they would pass unscaled without a word.
 
         Raises:
-            OptionError: there are floating tensors of a picture's shape, and no uint8 ones.
+            OptionError: there are floating tensors of an image's shape, and no uint8 ones.
         """
         found: list[Tensor] = []
 
@@ -57,16 +57,16 @@ class Scaling:
 
         map_tensors(batch, note)
         if any(tensor.is_floating_point() and channel_axis(tensor) for tensor in found) and not any(
-            is_picture(tensor) for tensor in found
+            is_image(tensor) for tensor in found
         ):
             told = ", ".join(f"{name_of(tensor.dtype)} {tuple(tensor.shape)}" for tensor in found)
             raise OptionError(
-                f"mean, std and dtype scale uint8 pictures, and this batch has floating ones only ({told}): let the "
+                f"mean, std and dtype scale uint8 images, and this batch has floating ones only ({told}): let the "
                 "transform return uint8, or leave mean, std and dtype out"
             )
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        if not is_picture(tensor):
+        if not is_image(tensor):
             return tensor
         shift, divisor = self._constants(tensor.device, channel_axis(tensor) == 1)
         difference = torch.sub(tensor, shift)  # uint8 and float32 give float32
@@ -85,17 +85,17 @@ class Scaling:
 
 
 def channel_axis(tensor: Tensor) -> int:
-    """Which dimension of a batch of pictures has the three channels, 1 before 3; 0 where the shape is no such batch's.
+    """Which dimension of a batch of images has the three channels, 1 before 3; 0 where the shape is no such batch's.
 
-    Three dimensions are not enough: 3 x H x W is one picture, or three masks.
+    Three dimensions are not enough: 3 x H x W is one image, or three masks.
     """
     if tensor.dim() != 4:
         return 0
     return next((axis for axis in (1, 3) if tensor.shape[axis] == _CHANNELS), 0)
 
 
-def is_picture(tensor: Tensor) -> bool:
-    """Whether this is a uint8 batch of pictures: N x 3 x H x W or N x H x W x 3."""
+def is_image(tensor: Tensor) -> bool:
+    """Whether this is a uint8 batch of images: N x 3 x H x W or N x H x W x 3."""
     return tensor.dtype is torch.uint8 and channel_axis(tensor) > 0
 
 

@@ -103,7 +103,7 @@ def test_a_record_without_a_picture_is_named(tmp_path: Path, layout: str) -> Non
     path = samples.write(tmp_path, layout, [Record("a", {"txt": b"x", "cls": b"1"})])
     with fastdata.open(path) as reader:
         assert reader[0].fields["txt"] == b"x"
-        with pytest.raises(FormatError, match=r"'a' has no picture.*txt"):
+        with pytest.raises(FormatError, match=r"'a' has no image.*txt"):
             reader.image(0)
 
 

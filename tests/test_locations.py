@@ -112,11 +112,11 @@ def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> No
         with fastdata.DataLoader(path, num_workers=workers) as loader:
             batches = iter(loader)
             next(batches)
-            with pytest.raises(fastdata.FormatError, match=r"record 'b'.*has no picture: its fields are \['txt'\]"):
+            with pytest.raises(fastdata.FormatError, match=r"record 'b'.*has no image: its fields are \['txt'\]"):
                 next(batches)
         with fastdata.DataLoader(path, num_workers=workers, on_error="skip") as loader:
             assert len(list(loader)) == 3
-            assert {(key, "has no picture" in reason) for key, reason in loader.skipped} == {("b", True)}
+            assert {(key, "has no image" in reason) for key, reason in loader.skipped} == {("b", True)}
 
 
 def test_shared_memory_needs_no_main_module_in_workers(tmp_path: Path) -> None:

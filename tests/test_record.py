@@ -110,5 +110,5 @@ def test_what_is_no_label_is_refused(blob: bytes) -> None:
 
 def test_the_picture_is_the_first_of_its_fields() -> None:
     assert Record("a", {"cls": b"", "png": b"", "jpg": b""}).image_field == "png"
-    with pytest.raises(RecordError, match=r"'a' has no picture.*cls"):
+    with pytest.raises(RecordError, match=r"'a' has no image.*cls"):
         assert Record("a", {"cls": b""}).image_field

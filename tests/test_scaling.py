@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastdata.errors import OptionError
-from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, is_picture, make_scaling
+from fastdata.scaling import IMAGENET_MEAN, IMAGENET_STD, Scaling, is_image, make_scaling
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 STATISTICS = [(IMAGENET_MEAN, IMAGENET_STD), ((0.5,) * 3, (0.5,) * 3), ((0.0,) * 3, (1.0,) * 3)]
@@ -106,7 +106,7 @@ def test_odd_sizes() -> None:
 )
 def test_what_is_a_picture(shape: tuple[int, ...], dtype: torch.dtype, expected: bool) -> None:
     tensor = torch.zeros(shape, dtype=dtype)
-    assert is_picture(tensor) == expected
+    assert is_image(tensor) == expected
     scaling = make_scaling(None, None, torch.float32)
     assert scaling is not None
     assert (scaling(tensor) is not tensor) == expected

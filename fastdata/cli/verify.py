@@ -129,7 +129,7 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
             image = record.image_field
         except RecordError:
             image = ""
-            found.append(Problem(row, name, f"no picture: its fields are {sorted(record.fields)}"))
+            found.append(Problem(row, name, f"no image: its fields are {sorted(record.fields)}"))
         for field, blob in record.fields.items():
             try:
                 said = _check_field(field, blob, decoding, image=field == image)
@@ -150,7 +150,7 @@ def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: boo
     from fastdata.record import parse_label
 
     kind, notes = name.rpartition(".")[2], list[str]()  # `mask.png` is a PNG
-    if image or (_is_picture(kind) and kind != "npy"):
+    if image or (_is_image(kind) and kind != "npy"):
         decode(blob, **decoding, notes=notes)
     elif kind == "cls":
         parse_label("", blob)
@@ -162,7 +162,7 @@ def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: boo
     return notes
 
 
-def _is_picture(kind: str) -> bool:
+def _is_image(kind: str) -> bool:
     """Whether a field of this name should hold a picture, also one of a kind that is not read here."""
     from fastdata.codec.sniff import IMAGE_SUFFIXES
     from fastdata.record import IMAGE_FIELDS

@@ -13,13 +13,13 @@ Alpha = Literal["white", "black", "drop"]
 
 BACKGROUNDS: dict[str, int | None] = {"white": 255, "black": 0, "drop": None}
 
-# Whatever lies between samples and RGB is made of so many pixels at once: of a whole picture of the largest size
+# Whatever lies between samples and RGB is made of so many pixels at once: of a whole image of the largest size
 # allowed it would be gigabytes.
 _BAND_PIXELS = 1 << 16
 
 
 def by_bands(size: tuple[int, int], rgb_of: Callable[[slice], NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """H x W x 3 of a picture of `size` (height, width), from a function that makes a range of its rows."""
+    """H x W x 3 of an image of `size` (height, width), from a function that makes a range of its rows."""
     height, width = size
     out = np.empty((height, width, 3), np.uint8)
     rows = max(1, _BAND_PIXELS // width)

@@ -32,7 +32,7 @@ def encode(
     optimize: bool = False,
     profile: bytes | None = None,
 ) -> bytes:
-    """Encodes a picture.
+    """Encodes an image.
 
     Args:
         rgb: H x W x 3 uint8.

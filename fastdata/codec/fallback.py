@@ -58,22 +58,20 @@ def decode(
 def _tried(
     data: Data, info: ImageInfo, background: int | None, lenient: bool, inks: Conversion | None
 ) -> NDArray[np.uint8] | DecodeError:
-    """The picture, or why there is none."""
+    """The image, or why there is none."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as picture:
+        with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as image:
             # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
-            if picture.width * picture.height > info.pixels:
-                two = f"{picture.size} and {info.upright_size}"
+            if image.width * image.height > info.pixels:
+                two = f"{image.size} and {info.upright_size}"
                 return DecodeError(f"the {info.format.upper()} states two sizes: {two}")
             if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
-                picture.getexif()[_ORIENTATION] = info.orientation
-            picture.load()
-            _check_mode(picture.mode, info)
-            return by_bands(
-                (picture.height, picture.width), lambda rows: _rgb(_rows(picture, rows), info, background, inks)
-            )
+                image.getexif()[_ORIENTATION] = info.orientation
+            image.load()
+            _check_mode(image.mode, info)
+            return by_bands((image.height, image.width), lambda rows: _rgb(_rows(image, rows), info, background, inks))
     except DecodeError as error:
         return error
     except Exception as error:
@@ -90,30 +88,30 @@ def _tried(
         return failed
 
 
-def _rows(picture: Image.Image, rows: slice) -> Image.Image:
-    return picture.crop((0, rows.start, picture.width, rows.stop))
+def _rows(image: Image.Image, rows: slice) -> Image.Image:
+    return image.crop((0, rows.start, image.width, rows.stop))
 
 
 def _check_mode(mode: str, info: ImageInfo) -> None:
     if mode == "F" or (mode == "I" and info.format == "tif"):
         raise UnsupportedError("samples of 32 bits have no fixed white; scale them to 8 or 16 bits first")
     if mode == "LAB":
-        raise UnsupportedError("a picture in CIELAB colours is not read; convert it to RGB first")
+        raise UnsupportedError("an image in CIELAB colours is not read; convert it to RGB first")
 
 
-def _rgb(picture: Image.Image, info: ImageInfo, background: int | None, inks: Conversion | None) -> NDArray[np.uint8]:
-    if inks is not None and picture.mode == "CMYK":
-        picture = inks.image(picture)
-    if picture.mode.startswith("I"):
-        return three(_deep_gray(picture, info))
-    if picture.mode in _ALPHA_MODES or "transparency" in picture.info:
-        return blend(np.asarray(picture.convert("RGBA")), background)
-    return np.asarray(picture.convert("RGB"))
+def _rgb(image: Image.Image, info: ImageInfo, background: int | None, inks: Conversion | None) -> NDArray[np.uint8]:
+    if inks is not None and image.mode == "CMYK":
+        image = inks.image(image)
+    if image.mode.startswith("I"):
+        return three(_deep_gray(image, info))
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        return blend(np.asarray(image.convert("RGBA")), background)
+    return np.asarray(image.convert("RGB"))
 
 
-def _deep_gray(picture: Image.Image, info: ImageInfo) -> NDArray[np.uint8]:
+def _deep_gray(image: Image.Image, info: ImageInfo) -> NDArray[np.uint8]:
     """Gray of more than eight bits, which Pillow's own conversion would clip."""
-    samples = np.asarray(picture)
+    samples = np.asarray(image)
     # Pillow scales PGM and JPEG 2000 to 16 bits itself; TIFF's 12 bits it unpacks as they are.
     gray = eight_bits(samples, info.bits if info.format == "tif" else 16)
     return 255 - gray if info.mode == "gray-inverted" else gray

@@ -115,7 +115,7 @@ def mode_of(info: ImageInfo) -> str:
 def conversion(profile: bytes, mode: str) -> Conversion | str | None:
     """The way to sRGB from pixels of a mode; None where they are sRGB; why there is none, as words.
 
-    Remembered by the profile's bytes: one camera or editor makes many pictures, and to build one takes a millisecond.
+    Remembered by the profile's bytes: one camera or editor makes many images, and to build one takes a millisecond.
     """
     from PIL import ImageCms
 

@@ -46,9 +46,9 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "psd": (f"a Photoshop document; flatten it and {_CONVERT}", (".psd", ".psb")),
     "xcf": (f"a GIMP document; flatten it and {_CONVERT}", (".xcf",)),
     "svg": ("an SVG drawing, which has no pixels; render it to PNG first", (".svg", ".svgz")),
-    "tga": (f"a Targa picture, which is not read; {_CONVERT}", (".tga", ".icb", ".vda", ".vst")),
-    "pam": (f"a PAM picture, which is not read; {_CONVERT}", (".pam",)),
-    "pfm": (f"a PFM picture of floats; scale it to 8 or 16 bits and {_CONVERT}", (".pfm",)),
+    "tga": (f"a Targa image, which is not read; {_CONVERT}", (".tga", ".icb", ".vda", ".vst")),
+    "pam": (f"a PAM image, which is not read; {_CONVERT}", (".pam",)),
+    "pfm": (f"a PFM image of floats; scale it to 8 or 16 bits and {_CONVERT}", (".pfm",)),
     "exr": (f"OpenEXR, whose floats have no fixed white; tone-map it and {_CONVERT}", (".exr",)),
     "hdr": (f"Radiance HDR, whose floats have no fixed white; tone-map it and {_CONVERT}", (".hdr",)),
     "raw": (

@@ -1,4 +1,4 @@
-"""Turning a stored picture upright, by EXIF's eight orientations."""
+"""Turning a stored image upright, by EXIF's eight orientations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def upright(rgb: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """The picture as it is to be seen: a new contiguous array, or `rgb` itself where nothing is to be done."""
+    """The image as it is to be seen: a new contiguous array, or `rgb` itself where nothing is to be done."""
     if orientation == 1:
         return rgb
     if orientation in (5, 7):  # mirrored along a diagonal: OpenCV's transpose, half a turn more for 7

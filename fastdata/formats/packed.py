@@ -158,7 +158,7 @@ class PackedReader(Closing, LocatedReader, Verified):
             verify: compare the checksum; None does so where the data set was opened with it.
 
         Raises:
-            FormatError: the record has no picture, is damaged, or longer than images of `max_pixels` are.
+            FormatError: the record has no image, is damaged, or longer than images of `max_pixels` are.
         """
         blob = self._image_blob(row := checked_row(index, len(self)))
         check_size(self, row, self._size[blob])
@@ -222,7 +222,7 @@ class PackedReader(Closing, LocatedReader, Verified):
                 return blob
         names = [self._name(blob) for blob in span]
         named = self._packed.options.image_field
-        what = "no picture" if named is None else f"no field {named!r}, which image_field names"
+        what = "no image" if named is None else f"no field {named!r}, which image_field names"
         raise FormatError(f"{self.path}: record {self.keys[row]!r} has {what}: its fields are {names}")
 
     def _check(self, row: int, blob: int, data: bytes | memoryview) -> None:

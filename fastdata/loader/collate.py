@@ -86,7 +86,7 @@ def pinned(batch: Any) -> Any:
     """A copy of every tensor in it, in torch's pinned memory."""
     import torch
 
-    from fastdata.nest import map_tensors
+    from fastdata.tree import map_tensors
 
     return map_tensors(batch, torch.Tensor.pin_memory)
 

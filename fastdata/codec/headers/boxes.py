@@ -46,7 +46,7 @@ def read_avif(data: Data) -> ImageInfo:
         raise CutError("the data end before the AVIF's description")
     inner = {name: (start, end) for name, start, end in boxes(data, meta[1] + 4, meta[2])}
     if b"pitm" not in inner or b"iprp" not in inner:
-        raise DecodeError("the AVIF describes no picture")
+        raise DecodeError("the AVIF describes no image")
     facts = _properties(data, inner)
     spatial = facts.get(b"ispe")
     if spatial is None:
@@ -112,7 +112,7 @@ def _items(data: Data, inner: dict[bytes, tuple[int, int]]) -> tuple[str, int]:
     """Whether an item's bytes lie beyond the data, and the most pixels that an AV1 item states of itself."""
     coded, cut, most = _coded_items(data, inner), "", 0
     for item, start, end in _extents(data, inner.get(b"iloc")):
-        cut = "the AVIF's data end before its picture does" if end > len(data) else cut
+        cut = "the AVIF's data end before its image does" if end > len(data) else cut
         if item in coded:
             width, height = stated_size(data, start, end)
             most = max(most, width * height)
@@ -180,9 +180,9 @@ def read_jp2(data: Data) -> ImageInfo:
     right, bottom, left, top, _, _, _, _, channels = unpack_from(">8IH", data, start + 8)
     width, height = right - left, bottom - top
     if width <= 0 or height <= 0:
-        raise DecodeError(f"the JPEG 2000 picture claims {width} x {height} pixels")
+        raise DecodeError(f"the JPEG 2000 image claims {width} x {height} pixels")
     if channels > 4:
-        raise UnsupportedError(f"a JPEG 2000 picture of {channels} channels is not read; choose three of them first")
+        raise UnsupportedError(f"a JPEG 2000 image of {channels} channels is not read; choose three of them first")
     bits = (data[start + 42] & 0x7F) + 1 if start + 43 <= end else 8
     # Some writers pad the end, so the end marker is looked for in the last bytes, not only at the last two.
     ended = stated or ("" if b"\xff\xd9" in bytes(data[max(start, end - 64) : end]) else "the JPEG 2000 data end early")

@@ -82,7 +82,7 @@ def _text(data: Data, name: bytes, start: int, end: int) -> bytes:
 def pixels_only(data: Data) -> tuple[Data, str]:
     """The PNG without whatever makes no pixels, and "" or which of the chunks that do is damaged.
 
-    libpng would find damage too, but prints it, as it prints its doubts about colour profiles, and it refuses pictures
+    libpng would find damage too, but prints it, as it prints its doubts about colour profiles, and it refuses images
     for damage beside the pixels. Of an animated PNG the first frame is left.
     """
     at, size, view, kept = 8, len(data), memoryview(data), [memoryview(data)[:8]]

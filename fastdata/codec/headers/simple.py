@@ -78,7 +78,7 @@ def _blocks_end(data: Data, at: int) -> int:
 
 
 def read_ico(data: Data) -> ImageInfo:
-    """ICO: the largest picture of the directory counts; its own header is believed, not the directory."""
+    """ICO: the largest image of the directory counts; its own header is believed, not the directory."""
     count = unpack_from("<H", data, 4)[0]
     if 6 + count * 16 > len(data):
         raise CutError("the ICO's data end within its directory")
@@ -86,7 +86,7 @@ def read_ico(data: Data) -> ImageInfo:
     found = []
     for side, tall, _, _, _, bits, size, offset in entries:
         if offset + size > len(data):
-            raise CutError("the ICO's data end before its pictures do")
+            raise CutError("the ICO's data end before its images do")
         found.append(((side or 256) * (tall or 256), bits, _icon(memoryview(data)[offset : offset + size])))
     best = max(found, key=lambda entry: entry[:2])[2]
     claimed = max(info.width * info.height for _, _, info in found)  # whichever of them a decoder picks
@@ -94,7 +94,7 @@ def read_ico(data: Data) -> ImageInfo:
 
 
 def _icon(data: memoryview) -> ImageInfo:
-    """One picture of an icon: a PNG, or a BMP without its file header, whose height counts the mask too."""
+    """One image of an icon: a PNG, or a BMP without its file header, whose height counts the mask too."""
     if bytes(data[:8]) == b"\x89PNG\r\n\x1a\n":
         return png.read(data)
     width, height, _, bits = unpack_from("<iiHH", data, 4)
@@ -120,7 +120,7 @@ def read_netpbm(data: Data) -> ImageInfo:
         at = match.end()
     width, height, most = (*numbers, 1)[:3]
     if not width or not height or not 0 < most < 65536:
-        raise DecodeError(f"the Netpbm picture claims {width} x {height} pixels of {most + 1} levels")
+        raise DecodeError(f"the Netpbm image claims {width} x {height} pixels of {most + 1} levels")
     channels = 3 if digit in (3, 6) else 1
     row = (width + 7) // 8 if digit == 4 else width * channels * (2 if most > 255 else 1)
     needed = row * height if digit > 3 else width * height * channels * (1 if digit == 1 else 2) - 1
@@ -149,7 +149,7 @@ def npy_layout(data: Data) -> tuple[tuple[int, ...], bool, int]:
     """Shape, whether it lies in Fortran order, and where the pixels begin.
 
     Raises:
-        DecodeError: not uint8, not shaped like a picture, or no numpy header at all.
+        DecodeError: not uint8, not shaped like an image, or no numpy header at all.
     """
     # A header of ours is 128 bytes; numpy itself refuses headers above 10,000.
     stream = io.BytesIO(bytes(data[: 1 << 14]))

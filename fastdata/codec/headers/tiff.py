@@ -60,7 +60,7 @@ def _refuse(tags: Tags, bits: int) -> None:
         raise UnsupportedError(f"a TIFF of JPEG data of {bits} bits a sample is not read; save it uncompressed first")
     samples = _one(tags, _SAMPLES, 1)
     if samples > 6:
-        raise UnsupportedError(f"a TIFF of {samples} channels is no picture in colour; choose three of them first")
+        raise UnsupportedError(f"a TIFF of {samples} channels is not a colour image; choose three of them first")
 
 
 def _directory(data: Data) -> tuple[Tags, bool]:

@@ -38,7 +38,7 @@ def read(data: Data) -> ImageInfo:
             packet = slice(body, body + length)
         at = body + length + (length & 1)
     if not width or not height:
-        raise DecodeError("the WebP has no picture in it")
+        raise DecodeError("the WebP has no image in it")
     turn = turn or xmp_orientation(data[packet])
     return ImageInfo("webp", width, height, max(turn, 1), 8, "rgb", alpha, animated, lossless, cut, claimed)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastdata.nest import map_tensors
+from fastdata.tree import map_tensors
 
 
 class Pair(NamedTuple):
@@ -42,7 +42,7 @@ class Slotted:
 
 
 ONE = torch.tensor([1.0])
-NESTS = {
+TREES = {
     "tensor": ONE,
     "tuple": (ONE, "a"),
     "list": [ONE, 3],
@@ -59,27 +59,27 @@ NESTS = {
 }
 
 
-def leaves(nest: object) -> list[torch.Tensor]:
+def leaves(tree: object) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         found.append(tensor)
         return tensor
 
-    assert map_tensors(nest, note) is nest
+    assert map_tensors(tree, note) is tree
     return found
 
 
-@pytest.mark.parametrize("name", NESTS)
-def test_each_kind_of_nest(name: str) -> None:
-    nest = NESTS[name]
-    before = repr(nest)
-    mapped = map_tensors(nest, lambda tensor: tensor + 1)
-    assert type(mapped) is type(nest)
+@pytest.mark.parametrize("name", TREES)
+def test_each_kind_of_tree(name: str) -> None:
+    tree = TREES[name]
+    before = repr(tree)
+    mapped = map_tensors(tree, lambda tensor: tensor + 1)
+    assert type(mapped) is type(tree)
     assert repr(mapped) == before.replace("1.", "2.")
-    assert repr(nest) == before
+    assert repr(tree) == before
     assert all(torch.equal(leaf, ONE + 1) for leaf in leaves(mapped))
-    assert len(leaves(mapped)) == len(leaves(nest)) > 0
+    assert len(leaves(mapped)) == len(leaves(tree)) > 0
 
 
 def test_what_a_class_adds_stays() -> None:
