@@ -19,6 +19,7 @@ from typing import Any
 
 from fastdata.errors import CacheError, FormatError, ResourceError
 from fastdata.formats.base import READ_OPTIONS, Reader, ReadOptions, raise_named
+from fastdata.formats.concat import check_index
 from fastdata.formats.files import Scratch
 from fastdata.formats.index import IndexBuilder, pack, unpack
 from fastdata.formats.locations import record_of
@@ -42,7 +43,7 @@ class CachedReader(PackedReader):
     Args:
         reader: what to read; its state must be a path, as that of all readers is.
         progress: show on stderr how far it is.
-        verify: compare the checksums of what is read, once.
+        verify: compare the index with its hash and what is read with its checksums, once.
 
     Raises:
         CacheError: it would take more than half of the memory that is free, or more than this process may have.
@@ -51,6 +52,8 @@ class CachedReader(PackedReader):
 
     def __init__(self, reader: Reader, *, progress: bool = False, verify: bool = True) -> None:
         self._recipe = pickle.dumps(reader), verify
+        if verify:
+            check_index(reader)
         payload = sum(map(reader.size, range(len(reader))))
         _check_fits(reader, payload)
         try:

@@ -189,7 +189,7 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
     src = tmp_path / "photos"
     yield {"src": tmp_path / "none"}, ConvertError, "no such folder"
     yield {"src": src / "cat" / "0.jpg"}, ConvertError, "this is a file"
-    yield {"dst": src}, OptionError, "ending|same place"
+    yield {"dst": src}, OptionError, "suffix|same place"
     yield {"dst": src / "out.lmdb"}, OptionError, "inside SRC"
     yield {"src": tmp_path / "out.lmdb" / "x", "dst": tmp_path / "out.lmdb"}, OptionError, "inside DST"
     yield {"dst": tmp_path / "out.zip"}, OptionError, "ending"

@@ -13,7 +13,9 @@ import pytest
 
 import fastdata
 from fastdata.errors import FormatError
+from fastdata.formats import folder as folder_walk
 from fastdata.formats.folder import FolderScan, read_file, scan
+from fastdata.formats.mounts import pseudo_devices
 from tests import images
 
 JPEG = images.jpeg(images.photo(24, 16))
@@ -191,6 +193,47 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     ]
     assert {path for path, _ in found.ignored} == {"a/gone.txt", "b/self"}
     assert {path for path, _ in found.warnings} == {"a/again", "b/deep/up"}
+
+
+MOUNTS = """\
+22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw
+23 27 0:22 / /sys rw,relatime - sysfs sysfs rw
+25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw
+26 24 8:1 / /mnt/a\\040-\\040proc rw - ext4 /dev/sda1 rw
+27 24 : / /odd rw - proc proc rw
+"""
+
+
+def test_the_table_of_mounts_tells_pseudo_file_systems(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text(MOUNTS)
+    found = pseudo_devices(str(tmp_path / "mounts"))
+    assert found == {os.makedev(0, 21): "proc", os.makedev(0, 22): "sysfs"}
+    assert pseudo_devices(str(tmp_path / "none")) == {}
+
+
+def test_a_pseudo_file_system_is_never_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, "a/1.jpg", "a/fake/2.jpg")
+    identity = folder_walk._identity
+
+    def elsewhere(path: str) -> tuple[int, int]:
+        return (4242, 1) if path.endswith("fake") else identity(path)
+
+    monkeypatch.setattr(folder_walk, "_identity", elsewhere)
+    monkeypatch.setattr(folder_walk, "pseudo_devices", lambda: {4242: "proc"})
+    found = scan(str(tmp_path))
+    assert paths(found) == ["a/1.jpg"]
+    assert found.warnings == [("a/fake", "a pseudo file system (proc): not followed")]
+    fake = tmp_path / "a" / "fake"
+    with pytest.raises(FormatError, match=r"fake: this folder cannot be listed: .*a pseudo file system \(proc\)"):
+        fastdata.open(fake)
+    with pytest.raises(fastdata.ConvertError, match=r"fake: cannot be listed .*a pseudo file system \(proc\)"):
+        fastdata.convert(fake, tmp_path / "out.lmdb", workers=1)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mountinfo"), reason="this system has no /proc")
+def test_proc_is_refused() -> None:
+    with pytest.raises(FormatError, match="pseudo file system"):
+        fastdata.open("/proc")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

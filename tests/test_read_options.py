@@ -12,6 +12,8 @@ import pytest
 
 import fastdata
 from fastdata import Record
+from fastdata.cache import CachedReader
+from fastdata.formats.base import Reader
 from tests import images, samples
 
 COUNT = 6
@@ -33,28 +35,28 @@ def damaged(folder: Path, layout: str, *, raw: bool = True) -> str:
     raise AssertionError("no file holds the image")
 
 
-def dataset(path: str, **options: Any) -> None:
+def dataset(path: str | Reader, **options: Any) -> None:
     with fastdata.ImageDataset(path, **options).reader as reader:
         data = fastdata.ImageDataset(reader, verify=options.get("verify", True))
         for number in range(COUNT):
             data[number]
 
 
-def stream(path: str, **options: Any) -> None:
+def stream(path: str | Reader, **options: Any) -> None:
     list(fastdata.ImageStream(path, **options))
 
 
-def loader(path: str, **options: Any) -> None:
+def loader(path: str | Reader, **options: Any) -> None:
     with fastdata.DataLoader(path, 2, num_workers=0, **options) as batches:
         list(batches)
 
 
-def workers(path: str, **options: Any) -> None:
+def workers(path: str | Reader, **options: Any) -> None:
     with fastdata.DataLoader(path, 2, num_workers=2, **options) as batches:
         list(batches)
 
 
-def fields(path: str, **options: Any) -> None:
+def fields(path: str | Reader, **options: Any) -> None:
     with fastdata.DataLoader(path, 2, num_workers=0, fields=("key", "npy"), **options) as batches:
         list(batches)
 
@@ -175,6 +177,13 @@ def test_labels_that_changed_in_the_index_are_not_trained_on(
     assert list(fastdata.ImageDataset(path, verify=False).targets) == labels[::-1]
     with pytest.raises(fastdata.FormatError, match="the index has changed"):
         read(path)
+    with fastdata.open(path) as reader, pytest.raises(fastdata.FormatError, match="the index has changed"):
+        read(reader)
+    with fastdata.open(path) as reader, pytest.raises(fastdata.FormatError, match="the index has changed"):
+        CachedReader(reader)
+    with fastdata.open(path) as reader:  # not compared where that was not asked for
+        unverified = fastdata.ImageDataset(CachedReader(reader, verify=False), verify=False)
+        fastdata.DataLoader(unverified, num_workers=0)
     if layout == "shards":
         with pytest.raises(fastdata.FormatError, match="the index has changed"):
             read(f"{path}/*.tar")

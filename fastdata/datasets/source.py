@@ -30,24 +30,25 @@ def open_source(
     max_pixels: int | None = None,
     verify: bool = True,
 ) -> Reader:
-    """The reader itself, or the reader of a path, whose index is checked with `verify`.
+    """The reader itself, or the reader of a path; with `verify`, its index is compared with the hash of it.
 
     It gives data unchecked, for whoever decodes them checks them.
 
     Raises:
         OptionError: an option that cannot be used, or names of fields for a reader, which was opened with its own.
-        FormatError: the path is no data set.
+        FormatError: the path is not a data set, or its index has changed since it was written.
     """
     options = _options(image_field, label_field, max_pixels, verify)  # refuses what cannot be, also for a reader
     if not isinstance(source, Reader):
         reader = open_reader(source, image_field=image_field, label_field=label_field, max_pixels=options.max_pixels)
-        if verify:
-            check_index(reader)
-        return reader
-    for name, value in (("image_field", image_field), ("label_field", label_field)):
-        if value is not None:
-            raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
-    return source
+    else:
+        reader = source
+        for name, value in (("image_field", image_field), ("label_field", label_field)):
+            if value is not None:
+                raise OptionError(f"{name}={value!r} comes too late for a reader: give it to fastdata.open(path, ...)")
+    if verify:
+        check_index(reader)
+    return reader
 
 
 def open_whole_source(

@@ -247,8 +247,10 @@ def check_index(reader: Reader) -> None:
             check_index(part)
     elif isinstance(reader, SliceReader):
         check_index(reader._reader)
-    elif not isinstance(reader, PackedReader) or not reader.manifest.fingerprint:
-        return  # an index of others' data is our own
+    elif not isinstance(reader, PackedReader) or reader.checksums is None:
+        return  # the index was made when the reader was: of data that others wrote, or of a copy in memory
     elif reader.index_hash() != reader.manifest.index_sha256:
-        words = "the index has changed since it was written; copy the data set again from a whole one, or convert the"
-        raise FormatError(f"{reader.path}: {words} data again (`fastdata verify` tells what is damaged)")
+        raise FormatError(
+            f"{reader.path}: the index has changed since it was written; copy the data set again from a whole one, or "
+            "convert the data again (`fastdata verify` shows what is damaged)"
+        )

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from fastdata.codec.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, sniff
 from fastdata.errors import FormatError, raise_resource_error
 from fastdata.formats.class_names import doubts
 from fastdata.formats.descriptors import open_regular
+from fastdata.formats.mounts import pseudo_devices
 from fastdata.formats.names import local, portable
 from fastdata.record import key_from_path
 
@@ -60,8 +61,8 @@ class FolderScan:
 def scan(root: str, *, natural: bool = False) -> FolderScan:
     """Walk an image folder.
 
-    Links to files and folders are followed, loops end, pipes and devices are never opened. A file is an entry when its
-    ending says image, or else its first bytes do.
+    Links to files and folders are followed, loops end, pipes and devices are never opened, pseudo file systems such as
+    `/proc` are never entered. A file is an entry when its ending says image, or else its first bytes do.
 
     Args:
         root: the folder.
@@ -69,8 +70,11 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
 
     Raises:
         NotADirectoryError, FileNotFoundError, PermissionError: `root` cannot be listed.
+        OSError: it lies in a pseudo file system.
     """
-    found = FolderScan()
+    found, pseudo = FolderScan(), pseudo_devices()
+    if kind := pseudo.get(_identity(root)[0]):
+        raise OSError(errno.ENOTSUP, f"it is not on a disk, but in a pseudo file system ({kind})", root)
     folders, files = _listed(root, "", found)
     if not folders:
         _add_files(root, "", files, -1, found)
@@ -78,7 +82,7 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
     found.classes = tuple(sorted(folders, key=_natural if natural else None))
     for label, name in enumerate(found.classes):
         before = len(found.entries)
-        for folder, names in sorted(_walk(root, name, found)):
+        for folder, names in sorted(_walk(root, name, found, pseudo)):
             _add_files(root, folder + "/", names, label, found)
         if len(found.entries) == before:
             found.warnings.append((name, "a class without images keeps its number"))
@@ -166,8 +170,9 @@ def _leads_to_image(link: str) -> bool:
         return True
 
 
-def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[str]]]:
-    """(folder, file names) of `top` and all below it, in no order; folders that hold themselves by a link end there."""
+def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> Iterator[tuple[str, list[str]]]:
+    """(folder, file names) of `top` and all below it, in no order; folders that hold themselves by a link end there,
+    and so do pseudo file systems, given by their devices."""
     pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset([_identity(root)]))]
     while pending:
         folder, above = pending.pop()
@@ -175,6 +180,9 @@ def _walk(root: str, top: str, found: FolderScan) -> Iterator[tuple[str, list[st
             identity = _identity(place(root, folder))
             if identity in above:
                 found.warnings.append((folder, "a link back to a folder that holds it: not followed"))
+                continue
+            if kind := pseudo.get(identity[0]):
+                found.warnings.append((folder, f"a pseudo file system ({kind}): not followed"))
                 continue
             folders, files = _listed(root, folder + "/", found)
         except OSError as error:

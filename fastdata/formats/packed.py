@@ -75,14 +75,14 @@ class PackedReader(Closing, LocatedReader, Verified):
         )
         self._names = packed.manifest.fields
         self._rows = Rows(columns, packed.path, packed.check_columns)
-        self._checksums = columns["crc"] if packed.checksums and packed.manifest.fingerprint else None
+        self.checksums = columns["crc"] if packed.checksums and packed.manifest.fingerprint else None
         named = packed.options.image_field
         self._is_image = [name in IMAGE_FIELDS if named is None else name == named for name in self._names]
         if named is not None and packed.manifest.count and not any(self._is_image):
             raise FormatError(f"{packed.path}: no field {named!r}, which image_field names: there are {self._names}")
         longest = most_bytes(packed.options.max_pixels)
         self._images = ImageLocator(
-            columns, self._is_image, packed.lengths, longest, checksums=self._checksums is not None
+            columns, self._is_image, packed.lengths, longest, checksums=self.checksums is not None
         )
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
@@ -227,7 +227,7 @@ class PackedReader(Closing, LocatedReader, Verified):
 
     def _check(self, row: int, blob: int, data: bytes | memoryview) -> None:
         try:
-            check(data, UNCHECKED if self._checksums is None else int(self._checksums[blob]))
+            check(data, UNCHECKED if self.checksums is None else int(self.checksums[blob]))
         except FormatError as error:
             raise FormatError(f"{self.path}: record {self.keys[row]!r}: field {self._name(blob)!r}: {error}") from None
 

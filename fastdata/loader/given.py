@@ -41,7 +41,7 @@ def given_as(data: Any, *, image_field: str | None, label_field: str | None, max
     if isinstance(data, ImageDataset) and _makes_its_samples(data):
         if data.transforms is not None:
             raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
-        reader = open_source(data.reader, image_field=image_field, label_field=label_field)
+        reader = open_source(data.reader, image_field=image_field, label_field=label_field, verify=data.verify)
         limit = data.max_pixels if max_pixels is None else max_pixels
         return Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit, data)
     paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
