@@ -128,10 +128,11 @@ def test_an_epoch_ends_when_the_sampler_does(
 
 def defaults() -> dict[str, Any]:
     return {
-        "batch_size": 1, "shuffle": False, "fields": None, "sampler": None, "indices": None, "repeats": 1, "views": 1,
-        "num_workers": 0, "worker_mode": "process", "drop_last": False, "pad": True, "even": "pad", "seed": 0,
-        "rank": None, "world_size": None, "on_error": "raise", "collate_fn": None, "pin_memory": False,
-        "prefetch_factor": 2, "persistent_workers": True, "verify": True, "timeout": 0, "multiprocessing_context": None,
+        "batch_size": 1, "shuffle": False, "fields": None, "sampler": None, "batch_sampler": None, "indices": None,
+        "repeats": 1, "views": 1, "num_workers": 0, "worker_mode": "process", "drop_last": False, "pad": True,
+        "even": "pad", "seed": 0, "rank": None, "world_size": None, "on_error": "raise", "collate_fn": None,
+        "pin_memory": False, "prefetch_factor": 2, "persistent_workers": True, "verify": True, "timeout": 0,
+        "multiprocessing_context": None,
     }  # fmt: skip
 
 
@@ -223,16 +224,14 @@ def test_what_is_no_sampler_is_refused_at_once(path: str, given_sampler: Any) ->
 @pytest.mark.parametrize("item", ["x", 1.5, None, [1, 2], (1, 2, 3), (1, -1), (1, 0.5), 1 << 70, (1, 1 << 63)])
 @pytest.mark.parametrize("kind", [Sampler, Sized])
 def test_what_is_no_index_is_named(path: str, item: Any, kind: type[Sampler]) -> None:
-    with pytest.raises(
-        fastdata.OptionError, match=r"sampler gave .*\(index, occurrence\).*single samples, and batch_size"
-    ):
+    with pytest.raises(fastdata.OptionError, match=r"sampler gave .*\(index, occurrence\).*is a batch_sampler"):
         next(iter(loader(path, kind(lambda: [item], 1))))
 
 
 @pytest.mark.parametrize("item", [-1, COUNT, (COUNT, 0)])
 def test_indices_beyond_the_data_are_named(path: str, item: Any) -> None:
     for kind in (Sampler, Sized):
-        with pytest.raises(fastdata.OptionError, match=r"they must lie in 0 \.\. 23"):
+        with pytest.raises(fastdata.OptionError, match="they must be integers from 0 to 23"):
             next(iter(loader(path, kind(lambda: [0, item], 2))))
 
 

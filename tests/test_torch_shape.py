@@ -93,7 +93,6 @@ def test_arguments_of_torch_at_their_defaults_change_nothing(photo_folder: Path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"batch_sampler": [[1]]}, "sampler="),
         ({"worker_init_fn": len}, "seeding"),
         ({"generator": 1}, "seed="),
         ({"in_order": False}, "in order"),

@@ -38,13 +38,26 @@ class Collation:
             if settings.fields:
                 rows = (dict(zip(names, row, strict=True)) for row in rows)
             with UserCall(f"{self._reader.path}: collate_fn"):
-                batch = settings.collate_fn(list(rows))
+                batch = settings.collate_fn(next(rows) if settings.single else list(rows))
         else:
-            parts = [images(job) if name == "image" else stacked(self._column(name, job)) for name in names]
+            part = self._one if settings.single else self._all
+            parts = [part(name, job, images) for name in names]
             batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
         if settings.pin_memory:
             batch = pinned(batch)
         return batch
+
+    def _all(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
+        """One field of a batch."""
+        return images(job) if name == "image" else stacked(self._column(name, job))
+
+    def _one(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
+        """One field of a single sample, as it is in a batch of one, without the first axis; numbers are Python's."""
+        if name == "image":
+            made = images(job)
+            return made[0] if self._settings.views == 1 else [view[0] for view in made]
+        item = self._column(name, job)[0]
+        return item.item() if isinstance(item, np.generic) else item
 
     def _transformed(self, label_of: Callable[[int], Any], indices: list[int], labels: list[int]) -> list[Any]:
         made = []

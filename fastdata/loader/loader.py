@@ -21,12 +21,12 @@ from fastdata.formats import checksum
 from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.formats.locations import blob_source_of
 from fastdata.loader.crews import Crews
-from fastdata.loader.draws import Drawn, length_of
+from fastdata.loader.draws import drawn
 from fastdata.loader.given import given_as
 from fastdata.loader.iteration import Iteration
 from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.sample_maker import SampleSpec
-from fastdata.loader.schedule import Ended, Schedule, planned, split_of
+from fastdata.loader.schedule import Ended, Schedule, planned, samples_of, split_of
 from fastdata.loader.settings import Settings, check_fields, checked
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
 from fastdata.order import Even, Split
@@ -53,7 +53,8 @@ class DataLoader(TorchShape):
 
     Args:
         data: a path (what `fastdata.open` takes), a Reader, or an ImageDataset, whose transform then counts.
-        batch_size: samples in a batch, on each rank.
+        batch_size: samples in a batch, on each rank; None gives single samples, `(image, label)` with an image of shape
+            (3, height, width) and an int, or what `collate_fn` makes of one.
         shuffle: a new order each epoch, a function of (seed, epoch).
         transform: one transform or a sequence: fastdata's own first (only what they need is decoded), then any
             callables. An albumentations transform is called with `image=array`, a torchvision transform with a uint8
@@ -61,6 +62,8 @@ class DataLoader(TorchShape):
         fields: yield dicts of these instead: "image", "label", "key", "index", or the name of a record's field (bytes).
         sampler: gives the indices of this rank's epoch, or (index, occurrence) tuples; its `set_epoch` is called where
             it has one. With a length of up to 2**24 it is drawn to that length by `iter()`, else batch by batch.
+        batch_sampler: gives the batches of this rank's epoch, of any sizes, as lists of what a `sampler` gives; leave
+            out batch_size, shuffle, sampler and drop_last.
         indices: use these records only; one that comes twice is augmented twice.
         repeats: so many copies of every record in an epoch, each augmented anew, and dealt over the ranks.
         views: with 2 or more, that many augmentations of each record, which is read once: a list of image tensors takes
@@ -111,12 +114,13 @@ class DataLoader(TorchShape):
     def __init__(
         self,
         data: str | os.PathLike[str] | Sequence[str] | Reader | ImageDataset,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool | None = False,
         *,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         fields: Sequence[str] | None = None,
         sampler: Iterable[int] | Iterable[tuple[int, int]] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | Iterable[Sequence[tuple[int, int]]] | None = None,
         indices: Sequence[int] | None = None,
         repeats: int = 1,
         views: int = 1,
@@ -156,7 +160,8 @@ class DataLoader(TorchShape):
         self._checked = checked(
             len(self.reader),
             {
-                "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler, "indices": indices,
+                "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler,
+                "batch_sampler": batch_sampler, "indices": indices,
                 "repeats": repeats, "views": views, "pad": flag("pad", pad), "even": even,
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
@@ -167,14 +172,16 @@ class DataLoader(TorchShape):
         )  # fmt: skip
         self._ranks_given = rank is not None
         check_fields(self._checked.fields, self.reader)
-        if sampler is None:
-            split_of(self._checked, self._samples)
+        if not self._checked.sampled:
+            split_of(self._checked, self._samples or 0)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         self._spec = SampleSpec(
             blob_source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
             on_error == "skip", self._checked.views,
         )  # fmt: skip
-        most = batch_size if sampler is not None else min(self._checked.batch_size, self._samples)
+        most = self._checked.split_size
+        if not self._checked.sampled:
+            most = min(most, self._samples or most)
         self._crews = Crews(self._spec, self._checked, most)
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
@@ -198,23 +205,9 @@ class DataLoader(TorchShape):
         return self._settings if self._ranks_given else dataclasses.replace(self._settings, world=World.current())
 
     @property
-    def _samples(self) -> int:
-        """Samples of an epoch, on all ranks together (on this rank, with a sampler)."""
-        samples = self._told
-        if samples is None:
-            raise TypeError(
-                "the length of this loader is that of its sampler, and "
-                f"{type(self._settings.sampler).__name__} has none: give it a __len__"
-            )
-        return samples
-
-    @property
-    def _told(self) -> int | None:
-        """The same; None where a sampler does not tell."""
-        settings = self._settings
-        if settings.sampler is not None:
-            return length_of(settings.sampler)
-        return (len(self.reader) if settings.indices is None else len(settings.indices)) * settings.repeats
+    def _samples(self) -> int | None:
+        """Samples of an epoch; None where a sampler has no length."""
+        return samples_of(self._settings, len(self.reader))
 
     def __len__(self) -> int:
         """The number of batches of an epoch on this rank."""
@@ -224,7 +217,12 @@ class DataLoader(TorchShape):
     def _split(self) -> tuple[int, Split]:
         """This rank, and how an epoch is divided; where ranks are made even, it matters little which one this is."""
         settings = self._settings if self._settings.pad else self._ranked
-        return 0 if settings.sampler is not None else settings.world.rank, split_of(settings, self._samples)
+        samples = self._samples
+        if samples is None:
+            raise TypeError(
+                f"the length of this loader is that of its {settings.sampled}, which has none: give it a __len__"
+            )
+        return 0 if settings.sampled else settings.world.rank, split_of(settings, samples)
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
@@ -240,7 +238,7 @@ class DataLoader(TorchShape):
         settings = self._ranked
         if position.over:
             return Ended(position.epoch)
-        make = planned if settings.sampler is None else Drawn
+        make = drawn if settings.sampled else planned
         return make(settings, len(self.reader), position.epoch, position.batches(settings))
 
     def set_epoch(self, epoch: int) -> None:
@@ -256,7 +254,7 @@ class DataLoader(TorchShape):
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader stands, as plain JSON values: what was handed out, by the iterator that began last."""
-        return self._passes.position.state(self._settings, self._fingerprint, self._told)
+        return self._passes.position.state(self._settings, self._fingerprint, self._samples)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state: the next iterator gives the batches that an unbroken run would have given next.
@@ -268,7 +266,7 @@ class DataLoader(TorchShape):
             OptionError: it is of other data or another order (seed, shuffle, repeats, indices, a sampler, or how an
                 epoch ends), or does not fall between two of these global batches.
         """
-        self._passes.load(Position.load(state, self._settings, self._fingerprint, self._told))
+        self._passes.load(Position.load(state, self._settings, self._fingerprint, self._samples))
 
     def close(self) -> None:
         """End the workers, and the iterators in use: the batches that they gave stay, going on is an error."""

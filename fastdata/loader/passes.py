@@ -20,7 +20,10 @@ _STATE_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run stands: so many samples of an epoch were handed out, on all ranks together; `over`: all of them."""
+    """Where a run stands: so many samples of an epoch were handed out, on all ranks together; `over`: all of them.
+
+    Of a batch_sampler's batches, so many batches.
+    """
 
     epoch: int = 0
     consumed: int = 0
@@ -52,10 +55,10 @@ class Position:
         position = cls(epoch, consumed, over)
         if consumed % settings.global_batch and not over:
             raise OptionError(
-                f"{consumed} samples were consumed, which is no multiple of batch_size * world_size = "
+                f"{consumed} samples were consumed, which is not a multiple of batch_size * world_size = "
                 f"{settings.global_batch}: resume with the same global batch"
             )
-        if settings.sampler is not None or samples is None:
+        if settings.sampled or samples is None:
             return position
         split, batches = split_of(settings, samples), position.batches(settings)
         if batches > split.batches:
@@ -69,14 +72,14 @@ class Position:
 
 
 def _order(settings: Settings, fingerprint: str, samples: int | None) -> dict[str, Any]:
-    """What the batches depend on; that a sampler gives the same again is the caller's to see to."""
+    """What the batches depend on; the caller must ensure that a sampler gives the same again."""
     return {
         "version": _STATE_VERSION,
         "seed": settings.seed,
         "shuffle": settings.shuffle,
         "repeats": settings.repeats,
         "samples": samples,
-        "sampler": settings.sampler is not None,
+        "sampler": settings.sampled,
         "indices": settings.chosen,
         "drop_last": settings.drop_last,
         "pad": settings.pad,

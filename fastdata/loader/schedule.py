@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.loader.sampled import length_of
 from fastdata.loader.settings import Settings
 from fastdata.order import Split, numbered, permutation, stand_in
 
@@ -154,15 +155,26 @@ class Planned:
         return None
 
 
+def samples_of(settings: Settings, count: int) -> int | None:
+    """Samples of an epoch of a data set of `count` records, on all ranks together.
+
+    With a sampler or batch_sampler what it gives, on this rank; None where it has no length.
+    """
+    if settings.batch_sampler is not None:
+        return length_of(settings.batch_sampler)
+    if settings.sampler is not None:
+        return length_of(settings.sampler)
+    return (count if settings.indices is None else len(settings.indices)) * settings.repeats
+
+
 def split_of(settings: Settings, count: int) -> Split:
-    """How an epoch of `count` samples is divided.
+    """How an epoch of `count` samples (or batches, of a batch_sampler) is divided.
 
     Raises:
         OptionError: all ranks would get nothing.
     """
-    world_size = 1 if settings.sampler is not None else settings.world.world_size
     split = Split(
-        count, world_size, settings.batch_size, settings.drop_last, settings.pad, settings.even,
+        count, settings.ranks, settings.split_size, settings.drop_last, settings.pad, settings.even,
         dealt=settings.repeats > 1,
     )  # fmt: skip
     split.check("DataLoader")

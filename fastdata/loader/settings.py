@@ -7,7 +7,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,11 @@ class Settings:
     times each of `indices` has come before in them, None where none comes twice; `chosen`: their hash, for states.
     """
 
-    batch_size: int
+    batch_size: int | None
     shuffle: bool
     fields: tuple[str, ...] | None
     sampler: Iterable[int] | Iterable[tuple[int, int]] | None
+    batch_sampler: Iterable[Sequence[int]] | Iterable[Sequence[tuple[int, int]]] | None
     indices: NDArray[np.int64] | None
     copies: NDArray[np.int64] | None
     chosen: str
@@ -62,9 +63,31 @@ class Settings:
     context: Any
 
     @property
+    def single(self) -> bool:
+        """Whether single samples are wanted, not batches."""
+        return self.batch_size is None and self.batch_sampler is None
+
+    @property
+    def sampled(self) -> Literal["sampler", "batch_sampler"] | None:
+        """What of the user's determines the order; None where the loader does."""
+        if self.batch_sampler is not None:
+            return "batch_sampler"
+        return None if self.sampler is None else "sampler"
+
+    @property
+    def split_size(self) -> int:
+        """What is divided into batches: so many samples each; the batches of a batch_sampler are its own."""
+        return self.batch_size or 1
+
+    @property
+    def ranks(self) -> int:
+        """Among how many ranks an epoch is divided: what a user's sampler gives is for one rank alone."""
+        return 1 if self.sampled else self.world.world_size
+
+    @property
     def global_batch(self) -> int:
-        """Samples in a batch of all ranks together; a sampler speaks for one rank alone."""
-        return self.batch_size * (1 if self.sampler is not None else self.world.world_size)
+        """Samples in a batch of all ranks together; 1 where batches are counted, as those of a batch_sampler are."""
+        return self.split_size * self.ranks
 
 
 def checked(count: int, arguments: dict[str, Any]) -> Settings:
@@ -76,8 +99,9 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given = dict(arguments)
     for name, default in (("shuffle", False), ("prefetch_factor", _PREFETCH)):  # torch's own defaults are None
         given[name] = default if given[name] is None else given[name]
-    for name in ("batch_size", "prefetch_factor"):
-        given[name] = integer(name, given[name], 1)
+    if given["batch_size"] is not None:
+        given["batch_size"] = integer("batch_size", given["batch_size"], 1)
+    given["prefetch_factor"] = integer("prefetch_factor", given["prefetch_factor"], 1)
     for name in ("repeats", "views"):
         given[name] = integer(name, given[name], 1, _MOST_COPIES)
     for name in ("shuffle", "drop_last", "pad", "persistent_workers", "verify", "pin_memory"):
@@ -89,8 +113,10 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     choice("worker_mode", given["worker_mode"], ("process", "thread"))
     choice("on_error", given["on_error"], ("raise", "skip"))
     check_even(pad=given["pad"], even=given["even"], drop_last=given["drop_last"])
-    if given["sampler"] is not None:
-        _alone(given)
+    if given["sampler"] is not None or given["batch_sampler"] is not None:
+        _check_sampler(given)
+    if given["batch_size"] is None and given["drop_last"]:
+        raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
     given["timeout"] = number("timeout", given["timeout"], 0)
     if given["collate_fn"] is not None:
         function("collate_fn", given["collate_fn"])
@@ -140,19 +166,28 @@ def _copies(indices: NDArray[np.int64]) -> NDArray[np.int64] | None:
     return copies if copies.any() else None
 
 
-def _alone(given: dict[str, Any]) -> None:
+def _check_sampler(given: dict[str, Any]) -> None:
     """A sampler gives indices, and excludes whatever else would say which samples come."""
-    sampler = given["sampler"]
+    name = "sampler" if given["batch_sampler"] is None else "batch_sampler"
+    sampler = given[name]
     if isinstance(sampler, str) or not (isinstance(sampler, Iterable) or hasattr(sampler, "__getitem__")):
-        refuse("sampler", "an iterable of indices", sampler)
+        refuse(name, "an iterable of indices" if name == "sampler" else "an iterable of lists of indices", sampler)
+    if name == "batch_sampler":
+        if given["batch_size"] not in (1, None) or given["sampler"] is not None or given["drop_last"]:
+            raise OptionError(
+                "batch_sampler already determines the batches: leave out batch_size, shuffle, sampler and drop_last"
+            )
+        given["batch_size"] = None
     if given["shuffle"] or given["indices"] is not None:
-        raise OptionError("sampler says the order and the samples itself: leave out shuffle and indices")
+        raise OptionError(f"{name} already determines order and samples: leave out shuffle and indices")
     if given["repeats"] > 1:
         raise OptionError(
-            "sampler says the samples itself: leave out repeats, and let it give each index so many times"
+            f"{name} already determines the samples: leave out repeats, and let it give each index so many times"
         )
     if not given["pad"] or given["even"] != "pad":
-        raise OptionError("sampler speaks for its own rank, and is not filled up or cut: leave out pad and even")
+        raise OptionError(
+            f"{name} must give the indices of its own rank, which are not filled up or cut: leave out pad and even"
+        )
 
 
 def _fields(given: Sequence[str]) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # What takes the place of torch's arguments; those that are None, or torch's default, change nothing.
 INSTEAD = {
     "dataset": "the first argument is the data: a path, a reader or an ImageDataset",
-    "batch_sampler": "give sampler= (an order of your own) and batch_size=",
     "worker_init_fn": "workers need no seeding: what is drawn is a function of (seed, epoch, index)",
     "generator": "give seed=, of which all random numbers are a function",
     "pin_memory_device": "pin_memory=True pins for the current device",
@@ -51,10 +50,9 @@ def refuse_torch_arguments(unknown: dict[str, Any]) -> dict[str, Any]:
 class TorchShape(ABC):
     """The attributes of torch's DataLoader.
 
-    Those that torch gives a meaning that there is none of here are what they are in torch where nobody gives them.
+    Those that mean nothing here are what they are in torch where nobody gives them.
     """
 
-    batch_sampler = None
     worker_init_fn = None
     generator = None
     pin_memory_device = ""
@@ -78,7 +76,8 @@ class TorchShape(ABC):
         return self._reader
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int | None:
+        """None with a `batch_sampler`, and where single samples are given."""
         return self._checked.batch_size
 
     @property
@@ -142,15 +141,26 @@ class TorchShape(ABC):
 
     @property
     def sampler(self) -> Any:
-        """The sampler that was given, else what has a sampler's `set_epoch`, `len` and the indices of this rank."""
+        """The sampler that was given, the batch_sampler's own, or what gives the indices of this rank."""
         if self._checked.sampler is not None:
             return self._checked.sampler
+        if self._checked.batch_sampler is not None:
+            return getattr(self._checked.batch_sampler, "sampler", None)
 
         def length() -> int:
             rank, split = self._split()
             return split.samples_of(rank)
 
         return EpochSampler(self.set_epoch, length, self._upcoming)
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The one that was given, else torch's around `sampler`; None where single samples are given."""
+        from torch.utils.data import BatchSampler
+
+        if self._checked.batch_sampler is not None or self._checked.batch_size is None:
+            return self._checked.batch_sampler
+        return BatchSampler(self.sampler, self._checked.batch_size, self._checked.drop_last)
 
     def _upcoming(self) -> Iterator[list[int]]:
         """The records of the batches of the next pass."""
