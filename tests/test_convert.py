@@ -192,7 +192,7 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
     yield {"dst": src}, OptionError, "suffix|same place"
     yield {"dst": src / "out.lmdb"}, OptionError, "inside SRC"
     yield {"src": tmp_path / "out.lmdb" / "x", "dst": tmp_path / "out.lmdb"}, OptionError, "inside DST"
-    yield {"dst": tmp_path / "out.zip"}, OptionError, "ending"
+    yield {"dst": tmp_path / "out.zip"}, OptionError, "suffix"
     yield {"report": src / "r.json"}, OptionError, "inside SRC"
     yield {"report": tmp_path / "out.lmdb" / "r.json"}, OptionError, "inside DST"
     yield {"report": tmp_path}, OptionError, "is a folder"
