@@ -19,7 +19,7 @@ from fastdata.codec.cropindex import MAX_INTERVALS, cut, embed, load, restart_in
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
 from fastdata.codec.opencv import imdecode
-from tests import images
+from tests import images, needs
 
 RGB = NDArray[np.uint8]
 Decoder = Callable[[Any, int, tuple[int, int]], RGB | None]
@@ -57,7 +57,7 @@ def with_opencv(data: Any, scale: int, _: tuple[int, int]) -> RGB | None:
 
 
 def with_simplejpeg(data: Any, scale: int, size: tuple[int, int]) -> RGB | None:
-    pytest.importorskip("simplejpeg")
+    needs.package("simplejpeg")
     fast = jpeg._simplejpeg()
     assert fast is not None
     return fast(data, scale, size, None) if scale == 1 or max(size) >= 8 else imdecode(data, jpeg.FLAGS[scale])[0]

@@ -10,16 +10,16 @@ from PIL import Image
 
 from fastdata.codec import jpeg
 from fastdata.codec.opencv import imdecode
-from tests import images
+from tests import images, needs
 from tests.test_cropindex import made
 
 
 @pytest.mark.parametrize("name", [name for name in images.odd_images() if name.endswith("jpg")])
 @pytest.mark.parametrize("scale", [1, 2, 4, 8])
 def test_both_decoders_give_the_same_pixels(name: str, scale: int) -> None:
+    needs.package("simplejpeg")
     fast = jpeg._simplejpeg()
-    if fast is None:
-        pytest.skip("simplejpeg is not installed")
+    assert fast is not None
     data = images.odd_images()[name][0]
     other = imdecode(data, jpeg.FLAGS[scale])[0]
     try:
@@ -38,7 +38,7 @@ def test_a_decoder_that_needs_no_size_is_used_for_the_smallest_pictures() -> Non
 
 
 def test_scratch_memory_is_used_where_it_is_large_enough() -> None:
-    pytest.importorskip("simplejpeg")
+    needs.package("simplejpeg")
     data, scratch = made(100, 80), np.zeros(100 * 80 * 3, np.uint8)
     for scale in (1, 2, 4):
         got = jpeg.pixels(data, scale, (100, 80), scratch)

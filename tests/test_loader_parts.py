@@ -13,8 +13,10 @@ import pytest
 from PIL import Image
 
 import fastdata
+from fastdata.codec import jpeg
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
+from fastdata.formats.files import DataFiles
 from fastdata.loader import processes, sample_maker
 from tests import images, samples
 from tests.loader_targets import Fails
@@ -136,6 +138,25 @@ def test_whole_parts_make_the_same_batches_under_every_start_method(
         expected = [digest(alone), digest(alone)]
     with fastdata.DataLoader(data, 128, num_workers=3, multiprocessing_context=start_method, **options) as shared:
         assert [digest(shared), digest(shared)] == expected
+
+
+@pytest.mark.usefixtures("_usual_parts")
+def test_images_are_prepared_32_at_a_time_and_then_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each half finds its code and tables in the processor's caches, which is worth a tenth of the images a second."""
+    blob = encode(images.photo(64, 64), "jpg")
+    data = samples.write(tmp_path, "lmdb", [fastdata.Record(f"r/{i}", {"jpg": blob, "cls": b"0"}) for i in range(70)])
+    events: list[str] = []
+    for owner, name, event in ((DataFiles, "read", "r"), (jpeg, "pixels", "d")):
+        original = getattr(owner, name)
+
+        def spied(*arguments: Any, original: Any = original, event: str = event, **options: Any) -> Any:
+            events.append(event)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, spied)
+    with fastdata.DataLoader(data, 70, num_workers=0, transform=CROP) as loader:
+        list(loader)
+    assert "".join(events) == "r" * 32 + "d" * 32 + "r" * 32 + "d" * 32 + "r" * 6 + "d" * 6
 
 
 def test_no_pixel_passes_through_a_pipe(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from fastdata.transforms import (
 )
 from fastdata.transforms import engines as choice
 from fastdata.transforms.render import raw_view, render, render_array
-from tests import images
+from tests import images, needs
 from tests.test_cropindex import made, without_index
 
 RGB = NDArray[np.uint8]
@@ -231,7 +231,7 @@ ENGINES = {"cykooz": "cykooz_resizer", "pytorch": "torch", "pillow": "PIL"}
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_is_pillow_s_filter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(ENGINES[name])
+    needs.package(ENGINES[name])
     made_engine = getattr(engines, name)()
     monkeypatch.setattr(choice, "engine", lambda: made_engine)
     assert choice.engine_name().split()[0].startswith(name[:5] if name != "pytorch" else "torch")
@@ -281,7 +281,7 @@ def test_planning_needs_no_torch_and_no_opencv() -> None:
 
 
 def test_rendering_needs_no_torch() -> None:
-    pytest.importorskip("cykooz_resizer")
+    needs.package("cykooz_resizer")
     code = (
         "import sys, numpy as np, fastdata.transforms as t, fastdata.transforms.render as r\n"
         "t.Resize(30)(np.zeros((99, 99, 3), np.uint8))\n"

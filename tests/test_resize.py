@@ -16,7 +16,7 @@ from PIL import Image
 from fastdata.codec import resize as module
 from fastdata.codec.resize import engine, resize
 from fastdata.errors import OptionError
-from tests import images, likeness
+from tests import images, likeness, needs
 
 RGB = NDArray[np.uint8]
 SIDES = st.integers(1, 90)
@@ -30,7 +30,7 @@ def pillow(rgb: RGB, width: int, height: int) -> RGB:
 def own_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both engines in turn; one that is not installed is skipped."""
     if request.param == "cykooz":
-        pytest.importorskip("cykooz_resizer")
+        needs.package("cykooz_resizer")
     made = getattr(module, request.param)()
     monkeypatch.setattr(module, "_engine", lambda: made)
     return str(request.param)
