@@ -1,7 +1,7 @@
-"""The demo: draws a small labelled set of pictures, packs it into every format, trains a small CNN from each.
+"""The demo: draws a small labelled set of images, packs it into every format, trains a small CNN from each.
 
 Nothing is downloaded and nothing stays behind: everything happens in a temporary folder. The accuracy is that on
-pictures held out; it is the same for all formats, since they hold the same records and the seeds are the same.
+images held out; it is the same for all formats, since they hold the same records and the seeds are the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEIGHT, WIDTH = 240, 320
 SIDE = 64  # what the CNN sees: small enough to train on a CPU in a moment
 EPOCHS = 15
 BATCH = 16
-HELD_OUT = 5  # every fifth picture is for testing
+HELD_OUT = 5  # every fifth image is for testing
 # Half of the cores decode, half train: threads of torch that wait for a core spin, and cost more than they give.
 CORES = available_cpus()
 WORKERS = min(max(1, CORES // 2), 4)
@@ -64,8 +64,8 @@ PATTERNS: dict[str, Callable[[Plane, Plane], Plane]] = {
 }
 
 
-def draw_picture(pattern: Callable[[Plane, Plane], Plane], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """One photo-like picture: a pattern turned, scaled and placed by chance, soft light, texture and sensor noise."""
+def draw_image(pattern: Callable[[Plane, Plane], Plane], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """One photo-like image: a pattern turned, scaled and placed by chance, soft light, texture and sensor noise."""
     angle, wavelength = rng.uniform(0, math.pi), rng.uniform(28, 44)
     place = rng.uniform((0.3 * WIDTH, 0.3 * HEIGHT), (0.7 * WIDTH, 0.7 * HEIGHT))
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
@@ -88,7 +88,7 @@ def draw(folder: Path, count: int) -> None:
         (folder / name).mkdir(parents=True)
     for i in range(count):
         name = names[i % len(names)]
-        done, data = cv2.imencode(".jpg", draw_picture(PATTERNS[name], rng), (cv2.IMWRITE_JPEG_QUALITY, 92))
+        done, data = cv2.imencode(".jpg", draw_image(PATTERNS[name], rng), (cv2.IMWRITE_JPEG_QUALITY, 92))
         assert done
         (folder / name / f"{i:04d}.jpg").write_bytes(data.tobytes())
 
@@ -104,7 +104,7 @@ def network(classes: int) -> nn.Module:
 
 
 def turned_over(image: NDArray[np.uint8]) -> Tensor:
-    """The picture as a CHW tensor, mirrored by chance each way; the chance is seeded by `fastdata.seed_worker`."""
+    """The image as a CHW tensor, mirrored by chance each way; the chance is seeded by `fastdata.seed_worker`."""
     steps = np.where(np.random.random(2) < 0.5, 1, -1)
     return torch.from_numpy(image[:: steps[0], :: steps[1]].transpose(2, 0, 1).copy())
 
@@ -166,14 +166,14 @@ def size_on_disk(path: Path) -> int:
 def run(folder: Path, count: int) -> None:
     torch.set_num_threads(max(1, CORES - WORKERS))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    console.print(f"Drawing {count} pictures of {len(PATTERNS)} classes")
+    console.print(f"Drawing {count} images of {len(PATTERNS)} classes")
     draw(folder / "photos", count)
-    table = Table(title=f"{count} pictures, {SIDE} x {SIDE}, {EPOCHS} epochs on {device.type}")
+    table = Table(title=f"{count} images, {SIDE} x {SIDE}, {EPOCHS} epochs on {device.type}")
     for column in ("format", "size on disk", "images/s", "accuracy"):
         table.add_column(column, justify="left" if column == "format" else "right")
     for name, target in FORMATS.items():
         report = fastdata.convert(folder / "photos", folder / target, resize=SIDE, resize_mode="crop")
-        console.print(f"{name}: converted {report.kept} pictures in {report.seconds:.1f} s, training")
+        console.print(f"{name}: converted {report.kept} images in {report.seconds:.1f} s, training")
         rate, accuracy = train(folder / target, device)
         table.add_row(name, f"{size_on_disk(folder / target) / 1e6:.2f} MB", f"{rate:,.0f}", f"{accuracy:.1%}")
     console.print(f"The folder of JPEGs, {WIDTH} x {HEIGHT}: {size_on_disk(folder / 'photos') / 1e6:.2f} MB")
@@ -182,8 +182,8 @@ def run(folder: Path, count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--count", type=int, default=480, help="pictures to draw (default: 480)")
-    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="only draw the pictures, into FOLDER")
+    parser.add_argument("--count", type=int, default=480, help="images to draw (default: 480)")
+    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="only draw the images, into FOLDER")
     arguments = parser.parse_args()
     if arguments.draw:
         draw(arguments.draw, arguments.count)

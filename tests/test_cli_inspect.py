@@ -125,7 +125,7 @@ def test_verify_decodes_and_parses_what_checksums_let_pass(tmp_path: Path) -> No
     assert code == 1
     assert sorted(problems) == ["cut", "mask", "meta", "nothing"]
     assert "'mask.png'" in problems["mask"]
-    assert "no picture" in problems["nothing"]
+    assert "no image" in problems["nothing"]
 
 
 def test_verify_accepts_what_was_kept_on_purpose(photo_folder: Path, tmp_path: Path) -> None:

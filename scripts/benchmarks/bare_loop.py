@@ -19,15 +19,15 @@ def convert(files: list[str], out: str, side: int) -> None:
     with open(out, "ab") as target:
         for path in files:
             with open(path, "rb") as file:
-                picture = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_COLOR)
-            if picture is None:
+                image = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_COLOR)
+            if image is None:
                 continue
-            height, width = picture.shape[:2]
+            height, width = image.shape[:2]
             shorter = min(height, width)
             if shorter > side:
                 size = (round(width * side / shorter), round(height * side / shorter))
-                picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-            target.write(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes())
+                image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+            target.write(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes())
 
 
 def main(source: str, out: str, side: int, workers: int) -> int:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-import pictures
+import images
 
 from fastdata.cli.measure import Spread
 
@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser, cores: int) -> None:
 
 def take(options: argparse.Namespace, scratch: str) -> dict[str, Any]:
     source = os.path.join(scratch, "source")
-    count = pictures.lay(pictures.folder(options.photos, options.drawn, scratch), options.times, source)
-    size = pictures.read_all(source)
+    count = images.lay(images.folder(options.photos, options.drawn, scratch), options.times, source)
+    size = images.read_all(source)
     ours, bare = [], []
     for repeat in range(options.repeats):
         pair = [(ours, _ours), (bare, _bare)]

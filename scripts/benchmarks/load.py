@@ -1,6 +1,6 @@
 """Loading for training: fastdata.DataLoader against its peers and against the floor, in one run.
 
-Every side is a process of its own, which stays for the whole run; one at a time makes an epoch over the same pictures,
+Every side is a process of its own, which stays for the whole run; one at a time makes an epoch over the same images,
 and its consumer only counts. The order changes with every repeat; ratios are taken repeat by repeat.
 """
 
@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import images
 import load_chart
 import load_process
 import load_report
-import pictures
 from load_data import DataSets
 from load_sides import OWN, PEERS, SIZES, TASKS, Side, chosen
 
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser, cores: int) -> None:
     parser.add_argument("--task", choices=TASKS, default="train", help=(
         "train: random crop 224 and flip; eval: shorter side 256, centre crop 224; raw: train, from raw pixels too"
     ))  # fmt: skip
-    parser.add_argument("--size", choices=SIZES, default="256", help="the pictures' shorter side (default 256)")
+    parser.add_argument("--size", choices=SIZES, default="256", help="the images' shorter side (default 256)")
     parser.add_argument("--samples", type=int, default=_ENOUGH, help=f"of an epoch, at least (default {_ENOUGH:,})")
     parser.add_argument("--workers", type=int, default=cores, help=f"processes or threads (default {cores})")
     parser.add_argument("--batch-size", type=int, default=256)
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser, cores: int) -> None:
 
 def take(options: argparse.Namespace, scratch: str) -> dict[str, Any]:
     data = DataSets(
-        options.work or scratch, pictures.folder(options.photos, options.drawn, scratch), options.size,
+        options.work or scratch, images.folder(options.photos, options.drawn, scratch), options.size,
         options.samples, options.workers,
     )  # fmt: skip
     epochs: dict[str, list[load_process.Epoch]] = {}

@@ -12,8 +12,8 @@ _INK, _OURS, _FLOOR, _PEERS, _RANGE = "#222222", "#1f77b4", "#9ecae1", "#b0b0b0"
 
 def draw(path: str, title: str, rates: dict[str, Spread]) -> None:
     """Draw the rates, in their order, into a PNG."""
-    picture = Image.new("RGB", (_WIDTH, 2 * _EDGE + _ROW * (len(rates) + 1)), "white")
-    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(16)
+    image = Image.new("RGB", (_WIDTH, 2 * _EDGE + _ROW * (len(rates) + 1)), "white")
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(16)
     pen.text((_EDGE, _EDGE), title, _INK, font)
     full = max((spread.high for spread in rates.values()), default=1.0)
     scale = (_WIDTH - 2 * _EDGE - _NAMES - _FIGURES) / full
@@ -25,7 +25,7 @@ def draw(path: str, title: str, rates: dict[str, Spread]) -> None:
         pen.rectangle((left, top, left + spread.median * scale, top + _ROW - 8), _color(name))
         pen.line((left + spread.low * scale, middle, left + spread.high * scale, middle), _RANGE, 2)
         pen.text((left + spread.high * scale + 8, middle), f"{spread.median:,.0f}", _INK, font, anchor="lm")
-    picture.save(path)
+    image.save(path)
 
 
 def _color(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What the sides of `scripts/bench load` read: the same pictures in every form, made when a side needs it, and kept.
+"""What the sides of `scripts/bench load` read: the same images in every form, made when a side needs it, and kept.
 
-pixels/      every picture once, lossless: what all encodings below are made of, by every peer's own writer too
+pixels/      every image once, lossless: what all encodings below are made of, by every peer's own writer too
 files/       JPEG files in class folders, laid N times by hard links (shorter side 256: plain, quality 90; else the
              originals as they are)
 originals/   the given files, laid likewise
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cv2
-import pictures
+import images
 
 import fastdata
 from fastdata.codec.decode import decode
@@ -50,7 +50,7 @@ class DataSets:
     """Makes and finds them below one folder, whose name says what they are made of."""
 
     def __init__(self, place: str, photos: str, size: str, samples: int, workers: int) -> None:
-        self._sources = pictures.listed(photos)
+        self._sources = images.listed(photos)
         self._size, self._workers = size, workers
         self.times = -(-samples // len(self._sources))
         self.count = self.times * len(self._sources)
@@ -76,32 +76,32 @@ class DataSets:
     def _make_pixels(self, target: str) -> None:
         for number, source in enumerate(self._sources):
             with open(source, "rb") as file:
-                picture = decode(file.read())
-            height, width = picture.shape[:2]
+                image = decode(file.read())
+            height, width = image.shape[:2]
             if self._size != "original" and min(width, height) > _SHORTER:
                 share = _SHORTER / min(width, height)
-                picture = resize(picture, round(width * share), round(height * share))
-            _write(os.path.join(target, f"{number:06d}.png"), encode(picture, "png"))
+                image = resize(image, round(width * share), round(height * share))
+            _write(os.path.join(target, f"{number:06d}.png"), encode(image, "png"))
 
     @_whole_or_not
     def _make_files(self, target: str) -> None:
         if self._size == "original":
-            pictures.lay_files(self._sources, self.times, target)
+            images.lay_files(self._sources, self.times, target)
             return
         pixels, plain = self.path("pixels"), os.path.join(target, "once")
         os.makedirs(plain)
         for name in sorted(os.listdir(pixels)):
             # OpenCV's encoder: `encode` would add the restart markers that only fastdata uses.
-            picture = cv2.imread(os.path.join(pixels, name), cv2.IMREAD_COLOR_BGR)
-            done, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+            image = cv2.imread(os.path.join(pixels, name), cv2.IMREAD_COLOR_BGR)
+            done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
             assert done
             _write(os.path.join(plain, f"{os.path.splitext(name)[0]}.jpg"), data.tobytes())
-        pictures.lay(plain, self.times, target)
+        images.lay(plain, self.times, target)
         shutil.rmtree(plain)
 
     @_whole_or_not
     def _make_originals(self, target: str) -> None:
-        pictures.lay_files(self._sources, self.times, target)
+        images.lay_files(self._sources, self.times, target)
 
     def _make_lmdb(self, target: str) -> None:
         self._repeat(self._converted("jpeg"), target, "lmdb")

@@ -8,7 +8,7 @@ import random
 import time
 from typing import Any
 
-import pictures
+import images
 
 import fastdata
 from fastdata.cli.measure import Spread
@@ -23,8 +23,8 @@ def arguments(parser: argparse.ArgumentParser, cores: int) -> None:  # noqa: ARG
 
 def take(options: argparse.Namespace, scratch: str) -> dict[str, Any]:
     source = os.path.join(scratch, "source")
-    count = pictures.lay(pictures.folder(options.photos, options.drawn, scratch), options.times, source)
-    size = pictures.read_all(source)
+    count = images.lay(images.folder(options.photos, options.drawn, scratch), options.times, source)
+    size = images.read_all(source)
     order = random.Random(1).choices(range(count), k=options.reads)
     seconds: dict[str, list[float]] = {name: [] for name in (*_NAMES, "folder")}
     with fastdata.open(source) as folder:

@@ -66,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser, cores: int) -> None:
 
 
 def take(options: argparse.Namespace, scratch: str) -> dict[str, Any]:
-    path = os.path.join(options.work or scratch, f"pictures-{options.count}.h5")
+    path = os.path.join(options.work or scratch, f"images-{options.count}.h5")
     if not os.path.exists(path):
         _write(path, options.count)
     script = os.path.join(scratch, "train.py")

@@ -68,7 +68,7 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-def pictures_below(root: str) -> list[tuple[str, int]]:
+def images_below(root: str) -> list[tuple[str, int]]:
     """(path, class number) of every file in the class folders of `root`, in order."""
     return [
         (os.path.join(root, name, file), label)

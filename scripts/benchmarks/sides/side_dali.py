@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from nvidia.dali import fn, math, pipeline_def, types
-from protocol import pictures_below, serve, versions
+from protocol import images_below, serve, versions
 
 # Batches under way besides the one in use: DALI's default.
 _AHEAD = 2
 
 
 @pipeline_def
-def pictures(job: dict[str, Any]) -> Any:
+def images(job: dict[str, Any]) -> Any:
     evaluate = job["task"] == "eval"
     data, labels = fn.readers.file(file_root=job["data"], random_shuffle=not evaluate, initial_fill=1000, name="files")
     linear = {"interp_type": types.INTERP_LINEAR, "antialias": job["antialias"]}
@@ -36,8 +36,8 @@ def pictures(job: dict[str, Any]) -> Any:
 def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     size = job["batch_size"]
     # Only whole batches: the reader goes on into its next epoch.
-    batches = max(_AHEAD, -(-len(pictures_below(job["data"])) // size))
-    line = pictures(
+    batches = max(_AHEAD, -(-len(images_below(job["data"])) // size))
+    line = images(
         job, batch_size=size, num_threads=job["workers"], device_id=None, prefetch_queue_depth=_AHEAD, seed=1
     )  # fmt: skip
     line.build()

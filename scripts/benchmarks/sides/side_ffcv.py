@@ -17,7 +17,7 @@ from protocol import counted, serve, versions
 
 
 class Pixels:
-    """The pictures, laid `times` times; each process keeps what it has read."""
+    """The images, laid `times` times; each process keeps what it has read."""
 
     def __init__(self, folder: str, times: int) -> None:
         self._files = sorted(os.path.join(folder, name) for name in os.listdir(folder))

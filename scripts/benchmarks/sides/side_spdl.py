@@ -8,12 +8,12 @@ from typing import Any
 
 import spdl.io
 from boxes import middle_box, random_box
-from protocol import pictures_below, serve, versions
+from protocol import images_below, serve, versions
 from spdl.pipeline import PipelineBuilder
 
 
 def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    samples, evaluate, size = pictures_below(job["data"]), job["task"] == "eval", job["batch_size"]
+    samples, evaluate, size = images_below(job["data"]), job["task"] == "eval", job["batch_size"]
 
     def frames(sample: tuple[str, int]) -> Any:
         packets = spdl.io.demux_image(sample[0])

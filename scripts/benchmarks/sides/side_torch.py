@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import torch
 from boxes import middle_box, random_box
-from protocol import counted, pictures_below, serve, versions
+from protocol import counted, images_below, serve, versions
 from side_fastdata import chain
 from torch.utils.data import DataLoader, Dataset
 
@@ -20,7 +20,7 @@ import fastdata
 
 class OpenCVFolder(Dataset[tuple[torch.Tensor, int]]):
     def __init__(self, root: str, evaluate: bool) -> None:
-        self._samples, self._evaluate = pictures_below(root), evaluate
+        self._samples, self._evaluate = images_below(root), evaluate
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -30,14 +30,14 @@ class OpenCVFolder(Dataset[tuple[torch.Tensor, int]]):
         return augmented(cv2.imread(path, cv2.IMREAD_COLOR_RGB), self._evaluate), label
 
 
-def augmented(picture: Any, evaluate: bool) -> torch.Tensor:
+def augmented(image: Any, evaluate: bool) -> torch.Tensor:
     """Crop, linear resize and flip in OpenCV."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     x, y, w, h = middle_box(width, height, 224 / 256) if evaluate else random_box(width, height)
-    picture = cv2.resize(picture[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
+    image = cv2.resize(image[y : y + h, x : x + w], (224, 224), interpolation=cv2.INTER_LINEAR)
     if not evaluate and random.random() < 0.5:
-        picture = cv2.flip(picture, 1)
-    return torch.from_numpy(picture).permute(2, 0, 1)
+        image = cv2.flip(image, 1)
+    return torch.from_numpy(image).permute(2, 0, 1)
 
 
 def one_thread(_worker: int) -> None:

@@ -1,6 +1,6 @@
 """torchvision's ImageFolder and v2 transforms in torch's DataLoader, as the tutorials have it or tuned.
 
-Plain: PIL pictures, torchvision's and torch's defaults. Tuned: `decode_image` to uint8 tensors, tensor kernels,
+Plain: PIL images, torchvision's and torch's defaults. Tuned: `decode_image` to uint8 tensors, tensor kernels,
 workers persist, four batches ahead.
 """
 

@@ -40,11 +40,11 @@ def _one_thread(_worker: int) -> None:
 def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     torch.set_num_threads(1)
     evaluate = job["task"] == "eval"
-    picture = _opencv(job) if job["opencv"] else _vision(job)
+    image = _opencv(job) if job["opencv"] else _vision(job)
     data = webdataset.WebDataset(job["shards"], shardshuffle=False if evaluate else len(job["shards"]))
     if not evaluate:
         data = data.shuffle(1000)
-    data = data.to_tuple("jpg", "cls").map_tuple(picture, int).batched(job["batch_size"], partial=True)
+    data = data.to_tuple("jpg", "cls").map_tuple(image, int).batched(job["batch_size"], partial=True)
     loader = webdataset.WebLoader(
         data, batch_size=None, num_workers=job["workers"], worker_init_fn=_one_thread, persistent_workers=True,
         prefetch_factor=4,

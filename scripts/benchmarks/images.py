@@ -1,4 +1,4 @@
-"""The pictures that are measured: a folder that is given, or photo-like ones drawn here, laid N times."""
+"""The images that are measured: a folder that is given, or photo-like ones drawn here, laid N times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT = 470, 393
 
 
 def folder(given: str | None, drawn: int, scratch: str) -> str:
-    """The folder of the photos: the given one, or one with `drawn` pictures in `scratch`."""
+    """The folder of the photos: the given one, or one with `drawn` images in `scratch`."""
     if given:
         return given
     target = os.path.join(scratch, "drawn")
@@ -30,12 +30,12 @@ def folder(given: str | None, drawn: int, scratch: str) -> str:
 
 
 def listed(photos: str) -> list[str]:
-    """The paths of the pictures below a folder, in order."""
+    """The paths of the images below a folder, in order."""
     files = sorted(
-        os.path.join(parent, name) for parent, _, names in os.walk(photos) for name in names if is_picture(name)
+        os.path.join(parent, name) for parent, _, names in os.walk(photos) for name in names if is_image(name)
     )
     if not files:
-        raise SystemExit(f"{photos}: no pictures here; give a folder of photos with --photos")
+        raise SystemExit(f"{photos}: no images here; give a folder of photos with --photos")
     return files
 
 
@@ -54,7 +54,7 @@ def lay_files(files: list[str], times: int, target: str) -> int:
     return len(files) * times
 
 
-def is_picture(name: str) -> bool:
+def is_image(name: str) -> bool:
     """Whether a file is laid: what lies beside the photos (a list of sources, say) is not."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
@@ -81,9 +81,9 @@ def _photo(seed: int) -> NDArray[np.uint8]:
     random = np.random.default_rng(seed)
     scale = random.uniform(0.7, 1.3)
     width, height = int(_WIDTH * scale), int(_HEIGHT * scale)
-    picture = np.zeros((height, width, 3), np.float32)
+    image = np.zeros((height, width, 3), np.float32)
     for cells, weight in ((4, 90.0), (16, 40.0), (64, 25.0), (160, 18.0)):
         coarse = random.uniform(-1, 1, (cells, cells, 3)).astype(np.float32)
-        picture += weight * cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-    picture += random.normal(128, 5, (height, width, 1)).astype(np.float32)
-    return np.clip(picture, 0, 255).astype(np.uint8)
+        image += weight * cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    image += random.normal(128, 5, (height, width, 1)).astype(np.float32)
+    return np.clip(image, 0, 255).astype(np.uint8)
