@@ -63,7 +63,7 @@ def integer(
 
 
 def number(name: str, value: object, least: float, most: float = math.inf) -> float:
-    """A finite number within bounds, which are included.
+    """A finite number within bounds, which are included; an integer stays one.
 
     Raises:
         OptionError: anything else.
@@ -71,7 +71,7 @@ def number(name: str, value: object, least: float, most: float = math.inf) -> fl
     found = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     if not least <= found <= most or found == math.inf:
         refuse(name, f"a number of at least {least}" if most == math.inf else f"a number from {least} to {most}", value)
-    return found
+    return int(found) if isinstance(value, numbers.Integral) else found
 
 
 def flag(name: str, value: object) -> bool:

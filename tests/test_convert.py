@@ -201,7 +201,7 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
         yield {name: ""}, OptionError, "is no path: it is empty"
         yield {name: "\ud800.lmdb"}, OptionError, "is no path: surrogates"
         yield {name: 3}, OptionError, "must be a path, not 3"
-    yield {"format": ["tar"]}, OptionError, "use one of"
+    yield {"format": ["tar"]}, OptionError, "format must be 'lmdb', 'hdf5' or 'tar', not"
     yield {"src": "s3://bucket/photos"}, OptionError, "not read yet"
     yield {"dst": "s3://bucket/set", "format": "tar"}, OptionError, "not written to yet"
     yield {"dst": Path("gs://bucket/set.lmdb")}, OptionError, "not written to yet"

@@ -79,7 +79,7 @@ def test_several_files_of_a_new_format_are_read_as_one(tmp_path: Path, photo_fol
 def test_errors_name_what_a_new_format_offers(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"\.lmdb, \.h5, \.hdf5, \.tar, \.toy"):
         format_of("data")
-    with pytest.raises(OptionError, match="use one of lmdb, hdf5, tar, toy"):
+    with pytest.raises(OptionError, match="format must be 'lmdb', 'hdf5', 'tar' or 'toy', not"):
         format_of("data", "zip")
     (tmp_path / "x.bin").write_bytes(b"something")
     with pytest.raises(FormatError, match="tar files, folders of images and toys"):

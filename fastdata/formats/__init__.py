@@ -177,9 +177,11 @@ def format_of(path: str, chosen: str | None = None) -> str:
     Raises:
         OptionError: it is unknown, contradicts the suffix, or is neither chosen nor named by a suffix.
     """
+    from fastdata.checks import choice  # which needs numpy; the table alone does not
+
     names = writable()
-    if chosen is not None and chosen not in names:
-        raise OptionError(f"format {chosen!r}: use one of {', '.join(names)}")
+    if chosen is not None:
+        choice("format", chosen, names)
     named = next((name for name in names if FORMATS[name].has_suffix(path)), None)
     if chosen is not None and named is not None and chosen != named:
         raise OptionError(f"{path!r} ends like {named}, but format {chosen!r} was asked for; change one of the two")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from fastdata.checks import refuse
 from fastdata.errors import OptionError
 
 # `s3://b/x.tar`, also as `pathlib` keeps it (`s3:/b/x.tar`); `pipe:cat x.tar`. One letter is a drive of Windows.
@@ -24,7 +25,7 @@ def path_of(name: str, value: object) -> str:
         OptionError: it is no path, or none that a system could have.
     """
     if not isinstance(value, (str, bytes, os.PathLike)):
-        raise OptionError(f"{name} must be a path, not {value!r:.80}")
+        refuse(name, "a path", value)
     text = os.fsdecode(value)
     try:
         raw = os.fsencode(text)
