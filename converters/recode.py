@@ -22,6 +22,7 @@ from fastdata.converters.geometry import ResizePlan, plan_resize, reduced_region
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
 from fastdata.record import IMAGE_FIELDS
+from fastdata.size import Size
 
 if TYPE_CHECKING:
     from fastdata.codec.decode import Alpha
@@ -129,7 +130,7 @@ def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) ->
     info = probe(data)
     if info.pixels > options.max_pixels:  # refused before it takes memory, so it need not wait
         tokens = None
-    plan = _plan(*info.upright_size, options)
+    plan = _plan(*info.upright_size[::-1], options)
     with passing(tokens, max(info.pixels, plan.pixels if plan else 0)):
         return _recode(data, options, info, plan)
 
@@ -138,7 +139,7 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePl
     from fastdata.codec.encode import encode
     from fastdata.codec.jpeg import ended
 
-    width, height = info.upright_size
+    height, width = info.upright_size
     colors = _colors(data, options, info)
     whole = plan is None or info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
     reduce = 1 if whole else reduction(width, height, cast("ResizePlan", plan))
@@ -253,7 +254,7 @@ def _resized(rgb: RGB, width: int, height: int, region: Region | None) -> tuple[
     from fastdata.codec import resize
 
     shrinks = width < rgb.shape[1] or height < rgb.shape[0]
-    return resize.resize(rgb, width, height, region), resize.engine() if shrinks else f"opencv {cv2.__version__}"
+    return resize.resize(rgb, (height, width), region), resize.engine() if shrinks else f"opencv {cv2.__version__}"
 
 
 def _window(rgb: RGB, plan: ResizePlan) -> tuple[RGB, str]:
@@ -264,7 +265,7 @@ def _window(rgb: RGB, plan: ResizePlan) -> tuple[RGB, str]:
     across, down = rgb.shape[1] / plan.width, rgb.shape[0] / plan.height
     left, top = plan.left * across, plan.top * down
     region = (left, top, left + plan.out_width * across, top + plan.out_height * down)
-    return engine.shrink(rgb, (plan.out_width, plan.out_height), region), engine.name
+    return engine.shrink(rgb, Size(plan.out_height, plan.out_width), region), engine.name
 
 
 def _check_side(rgb: RGB, field: str, options: RecodeOptions) -> None:

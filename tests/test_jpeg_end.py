@@ -103,7 +103,7 @@ def test_a_gain_map_behind_the_image_is_none_of_it() -> None:
     )
     data = base[:2] + parts + base[2:] + gain
     np.testing.assert_array_equal(decode(data), decode(base))
-    assert probe(data).upright_size == (160, 120)
+    assert probe(data).upright_size == (120, 160)
     cut = data[: len(base) // 2] + gain  # the map's end marker is not the image's
     with pytest.raises(DecodeError):
         decode(cut)

@@ -70,7 +70,7 @@ def test_every_path_gives_the_same_pixels(chain: str, width: int, height: int, s
     np.testing.assert_array_equal(pipeline.render(memoryview(without_index(data)), row, exact=True), exact)
     np.testing.assert_array_equal(pipeline.render(bare(data), row), exact)
     np.testing.assert_array_equal(pipeline.render(images.npy(decode(data)), row), exact)
-    np.testing.assert_array_equal(render_array(decode(data), pipeline.plan((width, height), row)), exact)
+    np.testing.assert_array_equal(render_array(decode(data), pipeline.plan((height, width), row)), exact)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -123,7 +123,7 @@ def test_a_scale_moves_nothing(size: tuple[int, int], turn: int) -> None:
     data = images.turned(rgb, turn, quality=95, subsampling=0)
     whole = decode(data)
     for box in ((0, 0, size[0], size[1]), (101, 53, 501, 363)):
-        plan = Plan.whole(size).crop(box).resize((64, 48))
+        plan = Plan.whole(size[::-1]).crop(box).resize((48, 64))
         expected = render_array(whole, plan)
         got = render(data, lambda _size, plan=plan: plan)  # type: ignore[misc]
         assert np.abs(got.astype(int) - expected).mean() < 0.6
@@ -137,7 +137,7 @@ def test_only_what_is_needed_is_decoded(decoded: list[tuple[int, tuple[int, ...]
     # Intervals of 5 and rows of 1 MCU of 16 pixels around the box and its margin of one pixel.
     assert decoded[-1] == (1, (64, 160, 3))
     if choice.engine().regions:
-        render(data, lambda size: Plan.whole(size).resize((480, 360)).crop((200, 150, 280, 210)))
+        render(data, lambda size: Plan.whole(size).resize((360, 480)).crop((200, 150, 280, 210)))
         assert decoded[-1][1][0] <= 128
     render(data, lambda size: Plan.whole(size).crop((10, 10, 10, 10)).pad((5, 5), 0, 0, (1, 2, 3)))
     assert len(decoded) == 2  # nothing is decoded for nothing
@@ -154,7 +154,7 @@ def test_every_kind_is_rendered_as_it_is_decoded(name: str) -> None:
         return
     np.testing.assert_array_equal(render(data, Plan.whole), expected)
     plan = Pipeline([ResizeShorter(21), CenterCrop(17), RandomHorizontalFlip(1)]).plan
-    size = (expected.shape[1], expected.shape[0])
+    size = expected.shape[:2]
     got = render(memoryview(data), lambda size: plan(size, [0]), exact=True)
     np.testing.assert_array_equal(got, render_array(expected, plan(size, [0])))
 
@@ -193,7 +193,7 @@ def test_raw_pixels_are_read_where_they_lie() -> None:
         pipeline = Pipeline(chain)
         row = pipeline.numbers(0, 0, [1])[0].tolist()
         got = pipeline.render(data, row)
-        np.testing.assert_array_equal(got, render_array(rgb, pipeline.plan((90, 70), row)))
+        np.testing.assert_array_equal(got, render_array(rgb, pipeline.plan((70, 90), row)))
         assert not np.shares_memory(got, view)
     assert raw_view(images.npy(rgb[..., 0])) is None
     assert raw_view(images.npy(np.asfortranarray(rgb))) is None
@@ -240,14 +240,14 @@ def test_every_engine_is_pillow_s_filter(name: str, monkeypatch: pytest.MonkeyPa
     for width, height in ((100, 80), (332, 256), (400, 100), (50, 300), (7, 5), (1, 1)):
         got = Resize((height, width))(rgb)
         assert np.abs(got.astype(int) - pillow(rgb, (width, height))).max() <= 2
-        plan = Plan.whole((333, 257)).resize((width, height))
+        plan = Plan.whole((257, 333)).resize((height, width))
         window = (width // 3, height // 4, width // 3 + max(width // 2, 1), height // 4 + max(height // 2, 1))
         part = render_array(rgb, plan.crop(window).flip(x=True))
         expected = pillow(rgb, (width, height))[window[1] : window[3], window[0] : window[2]][:, ::-1]
         assert np.abs(part.astype(int) - expected).max() <= 2
     # A region that is not whole in the reduced picture, whose edges no pixel from outside may cross.
     data = encode(rgb, "jpg")
-    plan = Plan.whole((333, 257)).crop((31, 33, 232, 234)).resize((90, 90))
+    plan = Plan.whole((257, 333)).crop((31, 33, 232, 234)).resize((90, 90))
     assert np.abs(render(data, lambda _: plan).astype(int) - render_array(decode(data), plan)).mean() < 3
 
 

@@ -32,7 +32,7 @@ def kind_of(name: str) -> str:
 def test_kind_size_and_turn_come_from_the_content(name: str) -> None:
     info = probe(GOOD[name])
     assert sniff(GOOD[name]) == info.format == kind_of(name)
-    assert info.upright_size == (48, 36)
+    assert info.upright_size == (36, 48)
     assert info.cut == ""
     assert info.pixels == 48 * 36
 

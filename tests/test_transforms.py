@@ -16,6 +16,7 @@ from PIL import Image
 import fastdata.transforms
 from fastdata import seeding
 from fastdata.errors import OptionError
+from fastdata.size import Size
 from fastdata.transforms import (
     CenterCrop,
     Letterbox,
@@ -129,12 +130,12 @@ def test_any_chain_is_what_one_step_after_the_other_gives(
     rgb = images.photo(width, height, seed % 7)
     pipeline = Pipeline(chain)
     row = pipeline.numbers(seed, 0, [0])[0].tolist()
-    plan, start, expected = pipeline.plan((width, height), row), 0, rgb
+    plan, start, expected = pipeline.plan((height, width), row), 0, rgb
     for t in chain:
         expected = by_hand(t, expected, row[start : start + t.draws])
         start += t.draws
     got = render_array(rgb, plan)
-    assert plan.out_size == (got.shape[1], got.shape[0])
+    assert plan.out_size == got.shape[:2]
     assert pipeline.size in (None, got.shape[:2])
     resizes = sum(not isinstance(t, CenterCrop | RandomHorizontalFlip | RandomVerticalFlip) for t in chain)
     assert got.shape == expected.shape
@@ -146,7 +147,7 @@ def test_any_chain_is_what_one_step_after_the_other_gives(
 @given(chain=CHAIN, width=st.integers(1, 90), height=st.integers(1, 90), seed=st.integers(0, 1000))
 def test_nothing_but_what_is_needed_counts(chain: list[Geometric], width: int, height: int, seed: int) -> None:
     pipeline = Pipeline(chain)
-    plan = pipeline.plan((width, height), pipeline.numbers(seed, 0, [0])[0].tolist())
+    plan = pipeline.plan((height, width), pipeline.numbers(seed, 0, [0])[0].tolist())
     first = plan
     if plan.before is not None:
         first = fastdata.transforms.plan.stages(plan)[0]
@@ -166,7 +167,7 @@ def test_a_mask_goes_where_its_picture_goes(chain: list[Geometric], width: int, 
     mask[height // 3 :] += 2
     palette = np.array([[10, 10, 10], [250, 10, 10], [10, 250, 10], [10, 10, 250]], np.uint8)
     pipeline = Pipeline(chain)
-    plan = pipeline.plan((width, height), pipeline.numbers(seed, 0, [0])[0].tolist())
+    plan = pipeline.plan((height, width), pipeline.numbers(seed, 0, [0])[0].tolist())
     picture, mapped = render_array(palette[mask], plan), apply_to_mask(plan, mask, fill=-1)
     assert mapped.shape == picture.shape[:2]
     assert mapped.dtype == mask.dtype
@@ -184,10 +185,10 @@ def test_boxes_go_where_their_pixels_go(chain: list[Geometric], seed: int) -> No
     mask = np.zeros((height, width), np.uint8)
     mask[20:45, 10:50] = 1
     pipeline = Pipeline(chain)
-    plan = pipeline.plan((width, height), pipeline.numbers(seed, 0, [0])[0].tolist())
+    plan = pipeline.plan((height, width), pipeline.numbers(seed, 0, [0])[0].tolist())
     (x0, y0, x1, y1), outside = apply_to_boxes(plan, [[10, 20, 50, 45], [-9, -9, -1, -1]])
     ys, xs = np.nonzero(apply_to_mask(plan, mask))
-    out_width, out_height = plan.out_size
+    out_height, out_width = plan.out_size
     assert 0 <= x0 <= x1 <= out_width
     assert 0 <= y0 <= y1 <= out_height
     assert outside[0] == outside[2] or outside[1] == outside[3]
@@ -199,7 +200,7 @@ def test_boxes_go_where_their_pixels_go(chain: list[Geometric], seed: int) -> No
 
 
 def test_boxes_by_numbers() -> None:
-    plan = Plan.whole((100, 50)).crop((20, 10, 60, 50)).resize((80, 80)).flip(x=True).pad((100, 90), 10, 5, (0, 0, 0))
+    plan = Plan.whole((50, 100)).crop((20, 10, 60, 50)).resize((80, 80)).flip(x=True).pad((90, 100), 10, 5, (0, 0, 0))
     got = apply_to_boxes(plan, [(20, 10, 40, 30), (0, 0, 30, 100), (70, 0, 90, 5)])
     np.testing.assert_allclose(got, [[50, 5, 90, 45], [70, 5, 90, 85], [10, 5, 10, 5]])
     assert apply_to_boxes(plan, []).shape == (0, 4)
@@ -214,17 +215,17 @@ def test_random_crops_are_torchvision_s(size: tuple[int, int]) -> None:
     t = RandomResizedCrop((24, 36))
     numbers = Pipeline(t).numbers(0, 0, np.arange(300)).tolist()
     for row in numbers:
-        plan = t.apply_to(Plan.whole(size), row)
+        plan = t.apply_to(Plan.whole(size[::-1]), row)
         x, y, w, h = crop_params(t, *size, row)
         assert plan.box == (x, y, x + w, y + h)
-        assert plan.size == (36, 24)
+        assert plan.size == (24, 36)
 
 
 def test_random_crops_fill_their_ranges() -> None:
     t = RandomResizedCrop(24)
     rows = Pipeline(t).numbers(0, 0, np.arange(4000)).tolist()
     sizes = np.array([t.apply_to(Plan.whole((1000, 1000)), row).region for row in rows])
-    shares, ratios = sizes.prod(axis=1) / 1e6, sizes[:, 0] / sizes[:, 1]
+    shares, ratios = sizes.prod(axis=1) / 1e6, sizes[:, 1] / sizes[:, 0]
     assert 0.079 < shares.min() < 0.09
     assert shares.max() > 0.97
     assert 0.749 < ratios.min() < 0.755
@@ -249,23 +250,23 @@ def test_linear_without_antialias() -> None:
     for t, size in ((Resize((20, 30), antialias=False), (30, 20)), (ResizeShorter(35, antialias=False), (45, 35))):
         np.testing.assert_array_equal(t(rgb), cv2.resize(rgb, size, interpolation=cv2.INTER_LINEAR))
     both = Pipeline([ResizeShorter(35, antialias=False), CenterCrop(20)])
-    got = render_array(rgb, both.plan((90, 70), []))
+    got = render_array(rgb, both.plan((70, 90), []))
     np.testing.assert_array_equal(got, cv2.resize(rgb, (45, 35))[8:28, 12:32])
 
 
 def test_a_second_resize_is_a_stage_of_its_own() -> None:
-    plan = Plan.whole((100, 80)).resize((50, 40)).crop((5, 5, 25, 25)).resize((10, 10))
+    plan = Plan.whole((80, 100)).resize((40, 50)).crop((5, 5, 25, 25)).resize((10, 10))
     assert plan.before is not None
     assert plan.source == (20, 20)
-    assert plan.first.source == (100, 80)
+    assert plan.first.source == (80, 100)
     assert needed(plan.before) == (8, 8, 52, 52)
-    assert Plan.whole((100, 80)).crop((0, 0, 50, 40)).resize((50, 40)) == Plan.whole((100, 80)).crop((0, 0, 50, 40))
+    assert Plan.whole((80, 100)).crop((0, 0, 50, 40)).resize((40, 50)) == Plan.whole((80, 100)).crop((0, 0, 50, 40))
 
 
 def test_what_torchvision_takes_is_taken() -> None:
-    plan = Plan.whole((80, 40))
-    assert fastdata.Resize(None, max_size=20).apply_to(plan, []).out_size == (20, 10)
-    assert fastdata.Resize(None, max_size=20).size_after((40, 81)) == (9, 20)
+    plan = Plan.whole((40, 80))
+    assert fastdata.Resize(None, max_size=20).apply_to(plan, []).out_size == (10, 20)
+    assert fastdata.Resize(None, max_size=20).size_after(Size(81, 40)) == (20, 9)
     crop = fastdata.RandomResizedCrop(8, scale=(0.0, 1.0), interpolation="bilinear")
     assert crop.apply_to(plan, [0.0] * 5).out_size == (8, 8)
     assert crop == fastdata.RandomResizedCrop(8, scale=(0.0, 1.0), interpolation=2)

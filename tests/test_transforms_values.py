@@ -119,4 +119,4 @@ def test_a_pipeline_has_two_parts() -> None:
     assert Pipeline(pixels).call(np.zeros((2, 2, 3), np.uint8)).max() == 1
     copy = pickle.loads(pickle.dumps(Pipeline([crop, flip])))
     row = copy.numbers(0, 0, [3])[0].tolist()
-    assert copy.plan((30, 20), row) == Pipeline([crop, flip]).plan((30, 20), row)
+    assert copy.plan((20, 30), row) == Pipeline([crop, flip]).plan((20, 30), row)

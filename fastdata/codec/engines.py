@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdata.size import Size
+
 RGB = NDArray[np.uint8]
-Size = tuple[int, int]
 Region = tuple[float, float, float, float]
 
 
@@ -26,7 +27,7 @@ class Shrink(Protocol):
 
         Args:
             pixels: in any layout.
-            size: (width, height) of the result.
+            size: of the result.
             region: (x0, y0, x1, y1) within `pixels`; the filter reaches beyond it where there are pixels.
             out: a contiguous array of the result's shape that may be used.
 
@@ -55,9 +56,9 @@ def cykooz() -> Engine:
 
     def tools(size: Size) -> tuple[Any, Any]:
         if not hasattr(own, "resizer"):
-            own.resizer, own.size = Resizer(), (0, 0)
+            own.resizer, own.size = Resizer(), Size(0, 0)
         if own.size != size:  # one result is kept: most runs have one size
-            own.size, own.target = size, ImageData(*size, kind)
+            own.size, own.target = size, ImageData(size.width, size.height, kind)
         return own.resizer, own.target
 
     def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
@@ -68,7 +69,7 @@ def cykooz() -> Engine:
             options = ResizeOptions(resize_alg=bilinear, use_alpha=False, crop_box=box)
         source = ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes())
         resizer.resize(source, target, options)
-        return np.frombuffer(target.get_buffer(), np.uint8).reshape(size[1], size[0], 3)
+        return np.frombuffer(target.get_buffer(), np.uint8).reshape(size.height, size.width, 3)
 
     return Engine(f"cykooz-resizer {version('cykooz-resizer')}", True, shrink)
 
@@ -82,9 +83,9 @@ def pytorch() -> Engine:
         if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns of arrays that it must not write
             pixels = pixels.copy()
         if out is None:
-            out = np.empty((size[1], size[0], 3), np.uint8)
+            out = np.empty((*size, 3), np.uint8)
         source, target = (torch.from_numpy(array)[None].permute(0, 3, 1, 2) for array in (pixels, out))
-        kernel(source, [size[1], size[0]], False, None, None, out=target)
+        kernel(source, [*size], False, None, None, out=target)
         return out
 
     return Engine(f"torch {torch.__version__}", False, shrink)
@@ -97,6 +98,6 @@ def pillow() -> Engine:
 
     def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
         picture = Image.fromarray(np.ascontiguousarray(pixels))
-        return np.asarray(picture.resize(size, Image.Resampling.BILINEAR, box=region))
+        return np.asarray(picture.resize((size.width, size.height), Image.Resampling.BILINEAR, box=region))
 
     return Engine(f"pillow {PIL.__version__}", True, shrink)

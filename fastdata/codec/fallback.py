@@ -65,7 +65,8 @@ def _tried(
         with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as image:
             # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
             if image.width * image.height > info.pixels:
-                two = f"{image.size} and {info.upright_size}"
+                height, width = info.upright_size
+                two = f"{image.width} x {image.height} and {width} x {height}"
                 return DecodeError(f"the {info.format.upper()} states two sizes: {two}")
             if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
                 image.getexif()[_ORIENTATION] = info.orientation

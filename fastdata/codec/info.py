@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastdata.size import Size
+
 Data = bytes | bytearray | memoryview
 """What every function of the codec takes: contiguous bytes, read and never changed."""
 
@@ -60,6 +62,6 @@ class ImageInfo:
         return max(self.width * self.height, self.claimed)
 
     @property
-    def upright_size(self) -> tuple[int, int]:
-        """Width and height as they are seen, after the turn."""
-        return (self.width, self.height) if self.orientation < 5 else (self.height, self.width)
+    def upright_size(self) -> Size:
+        """The size that is seen, after the turn."""
+        return Size(self.height, self.width) if self.orientation < 5 else Size(self.width, self.height)

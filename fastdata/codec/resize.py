@@ -17,15 +17,15 @@ import numpy as np
 
 from fastdata.codec.engines import RGB, Engine, Region, cykooz, pillow
 from fastdata.errors import OptionError
+from fastdata.size import Size
 
 
-def resize(rgb: RGB, width: int, height: int, region: Region | None = None) -> RGB:
-    """Resizes to width x height, whatever the aspect.
+def resize(rgb: RGB, size: tuple[int, int], region: Region | None = None) -> RGB:
+    """Resize to (height, width), whatever the aspect.
 
     Args:
         rgb: H x W x 3 uint8.
-        width: wanted, at least 1.
-        height: wanted, at least 1.
+        size: wanted; sides of at least 1.
         region: (x0, y0, x1, y1) of what becomes that size, in fractions of a pixel; only where both sides shrink.
 
     Returns:
@@ -36,6 +36,7 @@ def resize(rgb: RGB, width: int, height: int, region: Region | None = None) -> R
     """
     if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
         raise OptionError(f"resize takes an H x W x 3 array of uint8 that is not empty, not {rgb.dtype} {rgb.shape}")
+    height, width = size
     if width < 1 or height < 1:
         raise OptionError(f"a picture needs sides of at least 1, not {width} x {height}")
     old_height, old_width = rgb.shape[:2]
@@ -43,7 +44,7 @@ def resize(rgb: RGB, width: int, height: int, region: Region | None = None) -> R
         return rgb.copy()
     if width >= old_width and height >= old_height:
         return np.asarray(cv2.resize(rgb, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
-    shrunk = _engine().shrink(rgb, (width, height), region)
+    shrunk = _engine().shrink(rgb, Size(height, width), region)
     return shrunk if shrunk.flags.writeable else shrunk.copy()
 
 

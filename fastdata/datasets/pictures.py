@@ -21,7 +21,8 @@ from fastdata.errors import DecodeError, FastdataError, raise_resource_error
 from fastdata.formats.base import Reader, allowed_pixels, raise_named, record_name
 from fastdata.formats.files import Scratch
 from fastdata.formats.locations import image_of
-from fastdata.transforms.plan import Plan, Size
+from fastdata.size import Size
+from fastdata.transforms.plan import Plan
 from fastdata.transforms.render import render
 from fastdata.world import worker_info
 

@@ -17,7 +17,9 @@ import functools
 
 import cv2
 
-from fastdata.codec.engines import RGB, Engine, Region, Size, cykooz, pillow, pytorch
+from fastdata.codec.engines import RGB, Engine, Region, cykooz, pillow, pytorch
+from fastdata.size import Size
+from fastdata.transforms.plan import Box
 
 
 def engine_name() -> str:
@@ -40,7 +42,7 @@ def resample(
     pixels: RGB,
     region: Region,
     size: Size,
-    window: tuple[int, int, int, int] | None,
+    window: Box | None,
     antialias: bool,
     out: RGB | None,
 ) -> RGB:
@@ -49,8 +51,8 @@ def resample(
     Args:
         pixels: H x W x 3, maybe a view.
         region: (x0, y0, x1, y1) in `pixels`; what a window does not need of it may lie outside.
-        size: (width, height) that the region becomes.
-        window: (x, y, width, height) of that; None for all.
+        size: what the region becomes.
+        window: the box of that which is wanted; None for all.
         antialias: filter where a side shrinks.
         out: contiguous, of the result's shape; it may be used.
 
@@ -58,45 +60,43 @@ def resample(
         The pixels: `out`, a new array, or a view of `pixels` where nothing is resized.
     """
     x0, y0, x1, y1 = region
-    shrinks = antialias and (x1 - x0 > size[0] or y1 - y0 > size[1])
+    shrinks = antialias and (x1 - x0 > size.width or y1 - y0 > size.height)
     left, top, right, bottom = (round(side) for side in region)
     if window is None and (left, top, right, bottom) == region:
         view = pixels[top:bottom, left:right]
-        if (right - left, bottom - top) == size:
+        if (bottom - top, right - left) == size:
             return view
         return engine().shrink(view, size, None, out) if shrinks else _linear(view, size, out)
     if shrinks and engine().regions:
         return _boxed(pixels, region, size, window, out)
-    if window is not None and (right - left, bottom - top) == size:  # a reduced decode has done it
-        x, y, width, height = left + window[0], top + window[1], window[2], window[3]
-        return pixels[y : y + height, x : x + width]
+    if window is not None and (bottom - top, right - left) == size:  # a reduced decode has done it
+        return pixels[top + window[1] : top + window[3], left + window[0] : left + window[2]]
     right, bottom = max(right, left + 1), max(bottom, top + 1)
     whole = resample(pixels, (left, top, right, bottom), size, None, antialias, out if window is None else None)
     if window is None:
         return whole
-    x, y, width, height = window
-    return whole[y : y + height, x : x + width]
+    return whole[window[1] : window[3], window[0] : window[2]]
 
 
 def takes_boxes(region: Size, size: Size, antialias: bool) -> bool:
     """Whether a window of such a resize needs only a part of the region."""
-    return antialias and (region[0] > size[0] or region[1] > size[1]) and engine().regions
+    return antialias and (region.height > size.height or region.width > size.width) and engine().regions
 
 
-def _boxed(pixels: RGB, region: Region, size: Size, window: tuple[int, int, int, int] | None, out: RGB | None) -> RGB:
+def _boxed(pixels: RGB, region: Region, size: Size, window: Box | None, out: RGB | None) -> RGB:
     """By an engine that takes regions of floats; the pixels outside the region are kept from it."""
     x0, y0, x1, y1 = region
     # The filter ends at the region's own edges, as if it had been cut out first.
     left, top = max(int(x0 // 1), 0), max(int(y0 // 1), 0)
     view = pixels[top : int(-(-y1 // 1)), left : int(-(-x1 // 1))]
     if window is not None:
-        across, down = (x1 - x0) / size[0], (y1 - y0) / size[1]
-        x, y, width, height = window
-        x0, y0, x1, y1 = x0 + x * across, y0 + y * down, x0 + (x + width) * across, y0 + (y + height) * down
-        size = (width, height)
+        across, down = (x1 - x0) / size.width, (y1 - y0) / size.height
+        a0, b0, a1, b1 = window
+        x0, y0, x1, y1 = x0 + a0 * across, y0 + b0 * down, x0 + a1 * across, y0 + b1 * down
+        size = Size(b1 - b0, a1 - a0)
     inside = (x0 - left, y0 - top, min(x1 - left, view.shape[1]), min(y1 - top, view.shape[0]))
     return engine().shrink(view, size, inside, out)
 
 
 def _linear(pixels: RGB, size: Size, out: RGB | None) -> RGB:
-    return cv2.resize(pixels, size, dst=out, interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
+    return cv2.resize(pixels, (size.width, size.height), dst=out, interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from fastdata import checks
 from fastdata.errors import OptionError
 from fastdata.seeding import draw
-from fastdata.transforms.plan import Plan, Size
+from fastdata.size import Size
+from fastdata.transforms.plan import Plan
 from fastdata.transforms.sizes import longer, shorter
 
 # torchvision's number of tries at a crop of random area and aspect that fits into the picture.
@@ -39,7 +40,7 @@ class Geometric(ABC):
 
     @abstractmethod
     def size_after(self, size: Size | None, /) -> Size | None:
-        """The (width, height) of the result for a source of this size (None: unknown), None where it depends."""
+        """The size of the result for a source of this size (None: unknown); None where it depends on that."""
 
     def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Transform an H x W x 3 uint8 picture; the result is a new array.
@@ -55,7 +56,7 @@ class Geometric(ABC):
                 f"{name} takes an H x W x 3 array of uint8, not {checks.described(image)}; "
                 f"put it in front of transforms that make tensors: transform=[{name}(...), the others]"
             )
-        plan = Plan.whole((image.shape[1], image.shape[0]))
+        plan = Plan.whole(image.shape[:2])
         return render_array(image, self.apply_to(plan, [random.random() for _ in range(self.draws)]))
 
 
@@ -91,18 +92,19 @@ class RandomResizedCrop(Geometric):
 
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
         source = plan.out_size
-        width, height = self._crop_size(source, numbers)
+        height, width = self._crop_size(source, numbers)
         if width:
-            x = int(numbers[3] * (source[0] - width + 1))
-            y = int(numbers[2] * (source[1] - height + 1))
+            x = int(numbers[3] * (source.width - width + 1))
+            y = int(numbers[2] * (source.height - height + 1))
         else:
-            width, height = self._fallback(source)
-            x, y = (source[0] - width) // 2, (source[1] - height) // 2
-        return plan.crop((x, y, x + width, y + height)).resize(self.size[::-1], antialias=self.antialias)
+            height, width = self._fallback(source)
+            x, y = (source.width - width) // 2, (source.height - height) // 2
+        return plan.crop((x, y, x + width, y + height)).resize(self.size, antialias=self.antialias)
 
-    def _crop_size(self, source: Size, numbers: Sequence[float]) -> Size:
-        """The first try that fits, (0, 0) where none does."""
-        area = source[0] * source[1]
+    def _crop_size(self, source: Size, numbers: Sequence[float]) -> tuple[int, int]:
+        """(height, width) of the first try that fits, (0, 0) where none does."""
+        full_height, full_width = source
+        area = full_height * full_width
         (least, most), (low, high) = self.scale, self._log_ratio
         share, aspect = numbers[0], numbers[1]
         for number in range(_TRIES):
@@ -112,22 +114,22 @@ class RandomResizedCrop(Geometric):
             target = area * (least + share * (most - least))
             stretch = math.exp(low + aspect * (high - low))
             width, height = round(math.sqrt(target * stretch)), round(math.sqrt(target / stretch))
-            if 0 < width <= source[0] and 0 < height <= source[1]:
-                return width, height
+            if 0 < width <= full_width and 0 < height <= full_height:
+                return height, width
         return 0, 0
 
-    def _fallback(self, source: Size) -> Size:
-        """The largest central crop whose aspect is within bounds."""
-        width, height = source
+    def _fallback(self, source: Size) -> tuple[int, int]:
+        """(height, width) of the largest central crop whose aspect is within bounds."""
+        height, width = source
         aspect = width / height
         if aspect < self.ratio[0]:
-            return width, max(1, min(round(width / self.ratio[0]), height))
+            return max(1, min(round(width / self.ratio[0]), height)), width
         if aspect > self.ratio[1]:
-            return max(1, min(round(height * self.ratio[1]), width)), height
+            return height, max(1, min(round(height * self.ratio[1]), width))
         return source
 
     def size_after(self, _size: Size | None, /) -> Size | None:
-        return self.size[::-1]  # type: ignore[no-any-return]
+        return self.size  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -145,18 +147,18 @@ class CenterCrop(Geometric):
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         height, width = self.size
-        old_width, old_height = plan.out_size
+        old_height, old_width = plan.out_size
         if width > old_width or height > old_height:
-            padded = (max(width, old_width), max(height, old_height))
-            plan = plan.pad(padded, (padded[0] - old_width) // 2, (padded[1] - old_height) // 2, (0, 0, 0))
-            old_width, old_height = padded
-        if (width, height) == (old_width, old_height):
+            padded = Size(max(height, old_height), max(width, old_width))
+            plan = plan.pad(padded, (padded.width - old_width) // 2, (padded.height - old_height) // 2, (0, 0, 0))
+            old_height, old_width = padded
+        if (height, width) == (old_height, old_width):
             return plan
         x, y = round((old_width - width) / 2), round((old_height - height) / 2)  # to even, as torchvision rounds
         return plan.crop((x, y, x + width, y + height))
 
     def size_after(self, _size: Size | None, /) -> Size | None:
-        return self.size[::-1]  # type: ignore[no-any-return]
+        return self.size  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -221,8 +223,8 @@ class Resize(Geometric):
         return plan if exact is None else plan.resize(exact, antialias=self.antialias)
 
     def size_after(self, size: Size | None, /) -> Size | None:
-        if isinstance(self.size, tuple):
-            return self.size[::-1]
+        if isinstance(self.size, Size):
+            return self.size
         if size is None:
             return None
         return longer(size, self.max_size or 0) if self.size is None else shorter(size, self.size, self.max_size)
@@ -285,11 +287,12 @@ class Letterbox(Geometric):
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
         height, width = self.size
-        old_width, old_height = plan.out_size
+        old_height, old_width = plan.out_size
         share = min(width / old_width, height / old_height)
-        inner = (min(max(round(old_width * share), 1), width), min(max(round(old_height * share), 1), height))
-        plan = plan.resize(inner, antialias=self.antialias)
-        return plan.pad((width, height), (width - inner[0]) // 2, (height - inner[1]) // 2, self.fill)
+        inner_width = min(max(round(old_width * share), 1), width)
+        inner_height = min(max(round(old_height * share), 1), height)
+        plan = plan.resize((inner_height, inner_width), antialias=self.antialias)
+        return plan.pad(self.size, (width - inner_width) // 2, (height - inner_height) // 2, self.fill)
 
     def size_after(self, _size: Size | None, /) -> Size | None:
-        return self.size[::-1]  # type: ignore[no-any-return]
+        return self.size  # type: ignore[no-any-return]

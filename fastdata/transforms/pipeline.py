@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from fastdata.checks import refuse
 from fastdata.errors import OptionError
 from fastdata.seeding import keys, uniform
+from fastdata.size import Size
 from fastdata.transforms.callables import Form, PictureCall, check_form
 from fastdata.transforms.geometry import Geometric
-from fastdata.transforms.plan import Plan, Size
+from fastdata.transforms.plan import Plan
 
 if TYPE_CHECKING:
     from fastdata.codec.decode import Rules
@@ -61,12 +62,12 @@ class Pipeline:
             start += one.draws
 
     @property
-    def size(self) -> tuple[int, int] | None:
-        """(height, width) of every planned picture, None where it depends on the source."""
+    def size(self) -> Size | None:
+        """The size of every planned image, None where it depends on the source."""
         size: Size | None = None
         for one in self.geometric:
             size = one.size_after(size)
-        return None if size is None else size[::-1]
+        return size
 
     def numbers(
         self, seed: int, epoch: int, indices: ArrayLike, occurrences: ArrayLike = 0, view: int = 0
@@ -74,8 +75,8 @@ class Pipeline:
         """A row of `draws` numbers in [0, 1) for each index, at each occurrence in the epoch and in each view anew."""
         return uniform(keys(seed, epoch, indices, stream=STREAM, occurrences=occurrences, view=view), self.draws)
 
-    def plan(self, size: Size, row: Sequence[float]) -> Plan:
-        """The plan for an upright picture of (width, height) and one row of numbers (a list is fastest)."""
+    def plan(self, size: tuple[int, int], row: Sequence[float]) -> Plan:
+        """The plan for an upright image of (height, width) and one row of numbers (a list is fastest)."""
         plan = Plan.whole(size)
         for apply, start, stop in self._steps:
             plan = apply(plan, row[start:stop])

@@ -20,14 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Size = tuple[int, int]
+from fastdata.size import Size
+
 Box = tuple[int, int, int, int]
+"""Half-open: (x0, y0, x1, y1)."""
 Fill = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A plain background: (w, h), where the picture's upper left corner lies on it, and its RGB."""
+    """A plain background: its size, where the image's upper left corner lies on it, and its RGB."""
 
     size: Size
     x: int
@@ -36,7 +38,7 @@ class Canvas:
 
 
 class Plan(NamedTuple):
-    """One resize of a region and what surrounds it. Sizes are (width, height), boxes half-open (x0, y0, x1, y1).
+    """One resize of a region and what surrounds it. Sizes are (height, width), boxes half-open (x0, y0, x1, y1).
 
     A tuple, since each sample makes several: a frozen dataclass takes three times as long.
 
@@ -44,7 +46,7 @@ class Plan(NamedTuple):
         source: the size of the upright picture, or of what `before` gives.
         box: the region of the source.
         size: what the region is resized to.
-        window: (x, y, width, height) of the resized region that is wanted; None for all of it.
+        window: the box of the resized region that is wanted; None for all of it.
         flip_x: mirrored left to right.
         flip_y: mirrored top to bottom.
         canvas: what the result is laid on.
@@ -55,7 +57,7 @@ class Plan(NamedTuple):
     source: Size
     box: Box
     size: Size
-    window: tuple[int, int, int, int] | None = None
+    window: Box | None = None
     flip_x: bool = False
     flip_y: bool = False
     canvas: Canvas | None = None
@@ -63,20 +65,25 @@ class Plan(NamedTuple):
     before: Plan | None = None
 
     @classmethod
-    def whole(cls, source: Size) -> Plan:
-        """The picture as it is."""
-        return cls(source, (0, 0, source[0], source[1]), source)
+    def whole(cls, source: tuple[int, int]) -> Plan:
+        """The image of (height, width) as it is."""
+        height, width = source
+        size = Size(height, width)
+        return cls(size, (0, 0, width, height), size)
 
     @property
     def region(self) -> Size:
         """The size of `box`."""
         x0, y0, x1, y1 = self.box
-        return x1 - x0, y1 - y0
+        return Size(y1 - y0, x1 - x0)
 
     @property
     def content(self) -> Size:
         """The size of what is made of the source, without a canvas."""
-        return self.size if self.window is None else self.window[2:]
+        if self.window is None:
+            return self.size
+        x0, y0, x1, y1 = self.window
+        return Size(y1 - y0, x1 - x0)
 
     @property
     def out_size(self) -> Size:
@@ -86,13 +93,13 @@ class Plan(NamedTuple):
     @property
     def resizes(self) -> bool:
         x0, y0, x1, y1 = self.box
-        return self.size != (x1 - x0, y1 - y0)
+        return self.size != (y1 - y0, x1 - x0)
 
     @property
     def changes(self) -> bool:
         """Whether the result is anything else than the picture as it is."""
         x0, y0, x1, y1 = self.box
-        whole = (x0, y0) == (0, 0) and (x1, y1) == self.source == self.size and self.before is None
+        whole = (x0, y0) == (0, 0) and (y1, x1) == self.source == self.size and self.before is None
         return not whole or self.flip_x or self.flip_y or self.canvas is not None
 
     @property
@@ -108,11 +115,12 @@ class Plan(NamedTuple):
         if self.canvas is None:
             return self._narrowed(box, None)
         # The part of the box that the picture covers, and the background that is left around it.
-        canvas, (width, height) = self.canvas, self.content
+        canvas = self.canvas
+        height, width = self.content
         left, top = min(max(box[0] - canvas.x, 0), width), min(max(box[1] - canvas.y, 0), height)
         right, bottom = max(min(box[2] - canvas.x, width), left), max(min(box[3] - canvas.y, height), top)
-        size = (box[2] - box[0], box[3] - box[1])
-        if (right - left, bottom - top) == size:
+        size = Size(box[3] - box[1], box[2] - box[0])
+        if (bottom - top, right - left) == size:
             return self._narrowed((left, top, right, bottom), None)
         x, y = max(canvas.x - box[0], 0), max(canvas.y - box[1], 0)
         return self._narrowed((left, top, right, bottom), Canvas(size, x, y, canvas.fill))
@@ -120,7 +128,7 @@ class Plan(NamedTuple):
     def _narrowed(self, part: Box, canvas: Canvas | None) -> Plan:
         """Only a part of the content, told as it is seen after the flips."""
         a0, b0, a1, b1 = part
-        width, height = self.content
+        height, width = self.content
         if self.flip_x:
             a0, a1 = width - a1, width - a0
         if self.flip_y:
@@ -128,20 +136,22 @@ class Plan(NamedTuple):
         box, size, window = self.box, self.size, self.window
         if self.resizes:
             x, y = (0, 0) if window is None else window[:2]
-            window = (x + a0, y + b0, a1 - a0, b1 - b0)
-            if window == (0, 0, *size):
+            window = (x + a0, y + b0, x + a1, y + b1)
+            if window == (0, 0, size.width, size.height):
                 window = None
         else:
             box = (box[0] + a0, box[1] + b0, box[0] + a1, box[1] + b1)
-            size = (a1 - a0, b1 - b0)
+            size = Size(b1 - b0, a1 - a0)
         return Plan(
             self.source, box, size, window, self.flip_x, self.flip_y, canvas, self.antialias, self.before
         )  # fmt: skip
 
-    def resize(self, size: Size, *, antialias: bool = True) -> Plan:
-        """The result, resized."""
+    def resize(self, size: tuple[int, int], *, antialias: bool = True) -> Plan:
+        """The result, resized to (height, width)."""
         if size == self.out_size:
             return self
+        height, width = size
+        size = Size(height, width)
         if self.canvas is None and not self.resizes:
             return Plan(
                 self.source, self.box, size, None, self.flip_x, self.flip_y, None, antialias, self.before
@@ -154,11 +164,11 @@ class Plan(NamedTuple):
             return self
         canvas = self.canvas
         if canvas is not None:
-            width, height = self.content
+            height, width = self.content
             canvas = Canvas(
                 canvas.size,
-                canvas.size[0] - width - canvas.x if x else canvas.x,
-                canvas.size[1] - height - canvas.y if y else canvas.y,
+                canvas.size.width - width - canvas.x if x else canvas.x,
+                canvas.size.height - height - canvas.y if y else canvas.y,
                 canvas.fill,
             )
         return Plan(
@@ -166,10 +176,12 @@ class Plan(NamedTuple):
             self.before,
         )  # fmt: skip
 
-    def pad(self, size: Size, x: int, y: int, fill: Fill) -> Plan:
-        """The result on a background, its upper left corner at (x, y)."""
+    def pad(self, size: tuple[int, int], x: int, y: int, fill: Fill) -> Plan:
+        """The result on a background of (height, width), its upper left corner at (x, y)."""
         if size == self.out_size:
             return self
+        height, width = size
+        size = Size(height, width)
         if self.canvas is None:
             return self._replace(canvas=Canvas(size, x, y, fill))
         if self.canvas.fill == fill:
@@ -183,9 +195,9 @@ def needed(plan: Plan) -> Box:
         return (plan.box[0], plan.box[1], plan.box[0], plan.box[1])
     if plan.window is None:
         return plan.box
-    x, y, width, height = plan.window
-    x0, x1 = _span(plan.box[0], plan.box[2], plan.size[0], x, x + width)
-    y0, y1 = _span(plan.box[1], plan.box[3], plan.size[1], y, y + height)
+    left, top, right, bottom = plan.window
+    x0, x1 = _span(plan.box[0], plan.box[2], plan.size.width, left, right)
+    y0, y1 = _span(plan.box[1], plan.box[3], plan.size.height, top, bottom)
     return x0, y0, x1, y1
 
 

@@ -24,8 +24,9 @@ from fastdata.codec.headers.simple import npy_layout
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.codec.sniff import probe
 from fastdata.errors import OptionError
+from fastdata.size import Size
 from fastdata.transforms.engines import resample, takes_boxes
-from fastdata.transforms.plan import Box, Canvas, Plan, Size, needed, stages
+from fastdata.transforms.plan import Box, Canvas, Plan, needed, stages
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
@@ -57,7 +58,7 @@ def render(
 
     Args:
         data: the whole file, any bytes-like; never changed.
-        plan_of: the plan for an upright picture of (width, height).
+        plan_of: the plan for an upright image of this size.
         out: where the pixels go: contiguous H x W x 3 uint8 of the plan's size. None makes a new array.
         exact: never decode a JPEG at a fraction of its size.
         rules: how pictures are decoded.
@@ -82,7 +83,7 @@ class Begun(NamedTuple):
 
     Attributes:
         jpeg: a JPEG of the needed part.
-        size: its (width, height).
+        size: its (width, height), as the decoder takes it.
         origin: where that begins in the whole picture.
         scale: it is to be decoded at 1/scale.
         plan: the plan.
@@ -90,7 +91,7 @@ class Begun(NamedTuple):
     """
 
     jpeg: Data
-    size: Size
+    size: tuple[int, int]
     origin: tuple[int, int]
     scale: int
     plan: Plan
@@ -127,7 +128,7 @@ def begin(
     elif data[:6] == b"\x93NUMPY":
         pixels = raw_view(data, rules.max_pixels)
         if pixels is not None:
-            plan = plan_of((pixels.shape[1], pixels.shape[0]))
+            plan = plan_of(Size(*pixels.shape[:2]))
             return render_part(pixels, (0, 0), 1, plan, out)
     return _whole(data, plan_of, out, exact, rules, notes)
 
@@ -143,7 +144,7 @@ def _cut(found: Cuttable, plan_of: PlanOf, out: RGB | None, exact: bool, rules: 
     width, height = header.width, header.height
     if not header.plain or width * height > rules.max_pixels:
         return None
-    plan = plan_of((width, height))
+    plan = plan_of(Size(height, width))
     if out is None and not plan.changes:
         return None  # decoded whole anyway, and nothing is to be copied then
     first = plan if plan.before is None else stages(plan, _wanted)[0]
@@ -168,7 +169,7 @@ def _scratch() -> RGB:
 
 def dct_scale(plan: Plan) -> int:
     """The largest of 8, 4, 2 by which the region can be decoded smaller and still be as large as its target."""
-    (width, height), (x0, y0, x1, y1) = plan.size, plan.box
+    (height, width), (x0, y0, x1, y1) = plan.size, plan.box
     if x1 - x0 < 2 * width or y1 - y0 < 2 * height:
         return 1
     share = min((x1 - x0) // width, (y1 - y0) // height)
@@ -211,15 +212,15 @@ def _whole(data: Data, plan_of: PlanOf, out: RGB | None, exact: bool, rules: Rul
         data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale, info=info,
         notes=notes,
     )  # fmt: skip
-    width, height = info.upright_size
-    size = (pixels.shape[1], pixels.shape[0])
-    if size == (width, height):
+    height, width = info.upright_size
+    size = Size(*pixels.shape[:2])
+    if size == (height, width):
         return pixels if out is None and not plan.changes else render_part(pixels, (0, 0), 1, plan, out)
-    if size != (-(-width // scale), -(-height // scale)):  # the header told another size than the data have
+    if size != (-(-height // scale), -(-width // scale)):  # the header told another size than the data have
         return render_part(pixels, (0, 0), 1, plan_of(size), out)
     # Reduced pixels are counted from the stored corner, so what is mirrored begins within one.
-    x = width / scale - size[0] if info.orientation in _MIRRORED_X else 0
-    y = height / scale - size[1] if info.orientation in _MIRRORED_Y else 0
+    x = width / scale - size.width if info.orientation in _MIRRORED_X else 0
+    y = height / scale - size.height if info.orientation in _MIRRORED_Y else 0
     return render_part(pixels, (x, y), scale, plan, out)
 
 
@@ -238,7 +239,7 @@ def render_part(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | 
 
 
 def _stage(pixels: RGB, origin: Origin, scale: int, plan: Plan, out: RGB | None) -> RGB:
-    width, height = plan.out_size
+    height, width = plan.out_size
     if out is None:
         out = np.empty((height, width, 3), np.uint8)
     elif out.shape != (height, width, 3) or out.dtype != np.uint8 or not out.flags.c_contiguous:
@@ -276,5 +277,5 @@ def _lay(content: RGB | None, canvas: Canvas, flips: tuple[bool, bool], out: RGB
     if flips in _FLIPS:
         content = np.asarray(cv2.flip(content, _FLIPS[flips]), np.uint8)
     height, width = content.shape[:2]
-    right, bottom = canvas.size[0] - canvas.x - width, canvas.size[1] - canvas.y - height
+    right, bottom = canvas.size.width - canvas.x - width, canvas.size.height - canvas.y - height
     cv2.copyMakeBorder(content, canvas.y, bottom, canvas.x, right, cv2.BORDER_CONSTANT, out, canvas.fill)

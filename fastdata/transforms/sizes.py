@@ -1,22 +1,22 @@
-"""Sizes of images that keep their aspect: (width, height) in, (width, height) out, rounded as torchvision does."""
+"""Sizes of images that keep their aspect, rounded down as torchvision does."""
 
 from __future__ import annotations
 
-from fastdata.transforms.plan import Size
+from fastdata.size import Size
 
 
 def shorter(source: Size, size: int, longest: int | None) -> Size:
     """With the shorter side `size`, and the longer one at most `longest`."""
-    width, height = source
+    height, width = source
     short, long = (width, height) if width <= height else (height, width)
     new_short, new_long = size, int(size * long / short)
     if longest is not None and new_long > longest:
         new_short, new_long = max(1, int(longest * new_short / new_long)), longest
-    return (new_short, new_long) if width <= height else (new_long, new_short)
+    return Size(new_long, new_short) if width <= height else Size(new_short, new_long)
 
 
 def longer(source: Size, size: int) -> Size:
     """With the longer side `size`."""
-    width, height = source
+    height, width = source
     other = max(1, int(size * min(source) / max(source)))
-    return (other, size) if width <= height else (size, other)
+    return Size(size, other) if width <= height else Size(other, size)

@@ -23,7 +23,7 @@ def apply_to_mask(plan: Plan, mask: NDArray[np.generic], *, fill: int = 0) -> ND
     Raises:
         OptionError: the mask has another size than the picture.
     """
-    width, height = plan.first.source
+    height, width = plan.first.source
     if mask.shape[:2] != (height, width):
         raise OptionError(f"the mask is {mask.shape[1]} x {mask.shape[0]}, its picture {width} x {height}")
     for stage in _chain(plan):
@@ -68,7 +68,7 @@ def _mask_stage(plan: Plan, mask: NDArray[np.generic], fill: int) -> NDArray[np.
     content = mask[rows[:, np.newaxis], columns]
     if plan.canvas is None:
         return content
-    (width, height), x, y = plan.canvas.size, plan.canvas.x, plan.canvas.y
+    (height, width), x, y = plan.canvas.size, plan.canvas.x, plan.canvas.y
     out = np.full((height, width, *mask.shape[2:]), fill, mask.dtype)
     out[y : y + len(rows), x : x + len(columns)] = content
     return out
@@ -76,18 +76,19 @@ def _mask_stage(plan: Plan, mask: NDArray[np.generic], fill: int) -> NDArray[np.
 
 def _nearest(plan: Plan, axis: int) -> NDArray[np.int64]:
     """The source row (axis 1) or column (axis 0) of each one of the content."""
-    start, stop, size = plan.box[axis], plan.box[axis + 2], plan.size[axis]
-    first, count = (0, size) if plan.window is None else (plan.window[axis], plan.window[axis + 2])
-    wanted = np.arange(first, first + count, dtype=np.int64)
+    start, stop, size = plan.box[axis], plan.box[axis + 2], plan.size[1 - axis]
+    first, last = (0, size) if plan.window is None else (plan.window[axis], plan.window[axis + 2])
+    wanted = np.arange(first, last, dtype=np.int64)
     # The middle of pixel i is i + 1/2; in whole numbers, so that no rounding can lead to a neighbour.
     places = start + ((2 * wanted + 1) * (stop - start)) // (2 * max(size, 1))
     return places[::-1] if (plan.flip_x, plan.flip_y)[axis] else places
 
 
 def _box_axis(plan: Plan, boxes: NDArray[np.float64], axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of all boxes along one axis, after a stage."""
-    start, stop, size = plan.box[axis], plan.box[axis + 2], plan.size[axis]
-    first, count = (0, size) if plan.window is None else (plan.window[axis], plan.window[axis + 2])
+    """Both ends of all boxes along x (axis 0) or y (axis 1), after a stage."""
+    start, stop, size = plan.box[axis], plan.box[axis + 2], plan.size[1 - axis]
+    first, last = (0, size) if plan.window is None else (plan.window[axis], plan.window[axis + 2])
+    count = last - first
     low, high = (
         np.clip((boxes[:, axis + end] - start) * (size / max(stop - start, 1)) - first, 0, count) for end in (0, 2)
     )

@@ -80,7 +80,7 @@ class DataSets:
             height, width = image.shape[:2]
             if self._size != "original" and min(width, height) > _SHORTER:
                 share = _SHORTER / min(width, height)
-                image = resize(image, round(width * share), round(height * share))
+                image = resize(image, (round(height * share), round(width * share)))
             _write(os.path.join(target, f"{number:06d}.png"), encode(image, "png"))
 
     @_whole_or_not
