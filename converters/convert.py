@@ -25,7 +25,7 @@ from fastdata.converters.options import (
 from fastdata.converters.places import check_apart, source_of, target_of
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, notes_of_all, write_report
-from fastdata.converters.staging import check_target
+from fastdata.converters.staging import check_name, check_target
 from fastdata.cpus import default_workers
 from fastdata.errors import ConvertError
 from fastdata.progress import progress_bar
@@ -191,7 +191,8 @@ class _Conversion:
 
         options, report = self._options, self._report
         check_folder(self._src)
-        check_target(self._dst, overwrite=options.overwrite)  # before the work; the writer checks again
+        check_name(self._dst)  # before the work; the writer checks again
+        check_target(self._dst, overwrite=options.overwrite)
         with (
             open_gate(report.workers, options.recode.max_pixels) as tokens,
             Pool(

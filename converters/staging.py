@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
+# Bytes that longer names have than the data set: `.NAME.fastdata` (10) beside it, shards `NAME-000000.tar` (11) in it.
+_ADDED_BYTES = 11
+# Where the system does not say how long a name may be: what nearly all file systems take.
+_NAME_BYTES = 255
 
 
 class Staging:
@@ -51,9 +55,10 @@ class Staging:
         Raises:
             OutputExistsError: something is at `target`, and not `overwrite`, or it is a folder with other things than
                 a data set; it stays untouched.
-            ConvertError: another run is writing there, or the folder cannot be written.
+            ConvertError: another run is writing there, the folder cannot be written, or the name is too long.
         """
         self.target = os.path.abspath(target)
+        check_name(self.target)
         parent, name = os.path.split(self.target)
         if not name or os.path.ismount(self.target):
             raise ConvertError(f"{target!r} cannot be replaced by a data set; name a file or folder in it")
@@ -150,6 +155,29 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def check_name(target: str) -> None:
+    """Refuse a name that leaves no room for the longer ones that are built from it.
+
+    Raises:
+        ConvertError: it is too long for the file system.
+    """
+    parent, name = os.path.split(os.path.abspath(target))
+    most = _longest_name(parent) - _ADDED_BYTES
+    length = len(os.fsencode(name))
+    if length > most:
+        raise ConvertError(
+            f"cannot write {target!r}: a name of {length} bytes is too long, since the names of the files that are "
+            f"built there are longer; use a name of at most {most} bytes"
+        )
+
+
+def _longest_name(folder: str) -> int:
+    try:
+        return os.pathconf(folder, "PC_NAME_MAX")
+    except (OSError, ValueError, AttributeError):  # the folder is still to be made; Windows has no such call
+        return _NAME_BYTES
 
 
 def check_target(target: str, *, overwrite: bool) -> None:

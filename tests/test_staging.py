@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import fastdata
+from fastdata import Record
 from fastdata.converters import staging
 from fastdata.converters.staging import Staging
 from fastdata.errors import ConvertError, OutputExistsError
@@ -157,6 +160,25 @@ def test_places_that_cannot_be_written(tmp_path: Path, place: str) -> None:
     with pytest.raises(ConvertError, match="cannot"):
         Staging(place if place.startswith("/") else str(tmp_path / place), overwrite=True)
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("suffix", [".lmdb", ".h5", ".tar", ""])
+def test_a_name_that_leaves_no_room_is_refused_before_the_work(photo_folder: Path, tmp_path: Path, suffix: str) -> None:
+    most = os.pathconf(tmp_path, "PC_NAME_MAX") - len("-000000.tar")
+    chosen = None if suffix else "tar"
+    longest = tmp_path / ("n" * (most - len(suffix)) + suffix)
+    with fastdata.create(longest, format=chosen) as writer:
+        writer.write(Record("a", {"jpg": b"x"}))
+    assert sorted(os.listdir(tmp_path)) == [longest.name, "photos"]
+    too_long = tmp_path / f"n{longest.name}"
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: fastdata.convert(photo_folder, too_long, format=chosen),
+        lambda: fastdata.create(too_long, format=chosen),
+    )
+    for call in calls:
+        with pytest.raises(ConvertError, match=f"a name of {most + 1} bytes is too long.*at most {most} bytes"):
+            call()
+    assert len(os.listdir(tmp_path)) == 2
 
 
 def test_a_relative_place_does_not_move_with_the_working_folder(
