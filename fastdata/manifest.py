@@ -66,6 +66,11 @@ class Manifest:
     index_sha256: str = ""
     version: int = LAYOUT_VERSION
 
+    @property
+    def target(self) -> str:
+        """The name of the field that models learn to predict, which samples hold beside the image by default."""
+        return "label"
+
     def to_json(self) -> bytes:
         """The manifest as JSON in ASCII, the same bytes for the same values.
 

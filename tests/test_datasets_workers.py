@@ -112,7 +112,7 @@ def _nothing(_: Any) -> int:
 @pytest.mark.parametrize("kind", ["map", "stream"])
 def test_memory_stays_flat_over_a_million_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Workers that merely read the index must not copy it, page by page."""
-    monkeypatch.setattr("fastdata.datasets.pictures.render", _no_decoding)
+    monkeypatch.setattr("fastdata.sample.SampleDecoder.render", _no_decoding)
     reader = _tiny_entries(tmp_path)
     data: Any = ImageDataset(reader, transform=_nothing)
     if kind == "stream":

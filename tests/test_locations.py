@@ -16,8 +16,8 @@ from fastdata.cache import CachedReader
 from fastdata.formats.base import Reader
 from fastdata.formats.files import Scratch
 from fastdata.formats.locations import COLUMNS, NO_FILE, blob_source_of, locations_of
+from fastdata.formats.locator import BlobLocator
 from fastdata.formats.packed import PackedReader
-from fastdata.formats.rows import ImageLocator
 from fastdata.loader.start import needs_main
 from tests import images, samples
 
@@ -170,10 +170,10 @@ def test_a_damaged_index_gives_no_location_outside_the_file(column: str, value: 
         "start": np.array([0, 1, 2, 3]), "field": np.array([0, 0, 0], np.uint16), "file": np.array([0, 1, 0], np.int32),
         "offset": np.array([0, 90, 5]), "size": np.array([10, 10, 10]), "crc": np.array([4, 5, 2**32 - 1], np.uint32),
     }  # fmt: skip
-    whole = ImageLocator(columns, [True], [100, 100]).locations(np.arange(3))
+    whole = BlobLocator(columns, ["jpg"], [True], [100, 100]).locations(np.arange(3))
     assert whole.tolist() == [[0, 0, 0, 10, 4], [1, 1, 90, 10, 5], [2, 0, 5, 10, 2**32 - 1]]
     columns[column][1] = value
-    locations = ImageLocator(columns, [True], [100, 100]).locations(np.arange(3))
+    locations = BlobLocator(columns, ["jpg"], [True], [100, 100]).locations(np.arange(3))
     assert locations[1].tolist()[1] == NO_FILE
     assert locations[2].tolist() == whole[2].tolist()
     if column != "start":

@@ -1,7 +1,8 @@
 """ImageDataset: a data set of any format as a map-style torch Dataset, with ImageFolder's attributes.
 
-In: a path (or a reader) and transforms. Out: `(image, label)` for an index. It works in a DataLoader with any number
-of workers under any start method: nothing in it is open that a worker could break, and pickling carries the path.
+In: a path (or a reader) and transforms. Out: `(image, label)`, or a dict of fields, for an index. It works in a
+DataLoader with any number of workers under any start method: nothing in it is open that a worker could break, and
+pickling carries the path.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from fastdata.codec.decode import Rules
 from fastdata.codec.kinds import IMAGE_SUFFIXES, READABLE
-from fastdata.datasets.pictures import Pictures, named
 from fastdata.datasets.remarks import Remarks
+from fastdata.datasets.sample_reader import SampleReader
 from fastdata.datasets.source import Source, in_memory, open_source, refuse_unknown
-from fastdata.errors import FastdataError, OptionError
-from fastdata.formats.base import Reader
-from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form, check_form
+from fastdata.errors import OptionError
+from fastdata.fields.selection import Selection
+from fastdata.formats.base import Reader, allowed_pixels
+from fastdata.sample import SampleDecoder
+from fastdata.transforms.callables import Form, PictureCall, check_form
 from fastdata.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 # Of torchvision's ImageFolder: what takes the place of arguments and attributes that are not here.
 _OF_IMAGE_FOLDER = {
-    "root": "the first argument is the path",
+    "root": "the first argument is the data: a path, or a reader",
     "loader": "images are decoded by fastdata; form='pil' gives PIL images, fastdata.open(path) the encoded bytes",
     "is_valid_file": "files are known by their content; convert a folder of those that you want",
     "extensions": "files are known by their content; convert a folder of those that you want",
@@ -38,27 +42,29 @@ _OF_IMAGE_FOLDER = {
 }
 
 
-class ImageDataset(Dataset[tuple[Any, Any]]):
-    """Pictures and their class numbers, by index.
+class ImageDataset(Dataset[Any]):
+    """Images and their class numbers, by index: `(image, label)`, or dicts with `fields`.
 
-    Without a transform, a picture is a contiguous, writable HWC uint8 RGB array, upright, which belongs to the caller.
+    Without a transform, an image is a contiguous, writable HWC uint8 RGB array, upright, which belongs to the caller.
     A torchvision transform gets a uint8 CHW tensor, an albumentations transform `image=array`, any other callable the
-    array. Of a picture that fastdata's own geometric transforms lead to, only what they need is decoded; they draw from
+    array. If fastdata's own geometric transforms come first, only the pixels that they need are decoded; they draw from
     Python's `random`.
 
     Args:
-        path: what `fastdata.open` takes, or a reader.
-        transform: called with the picture; a list is called one after the other.
+        data: what `fastdata.open` takes, or a reader.
+        transform: called with the image; a list is called one after the other.
         target_transform: called with the label.
         transforms: called with both, returns both; instead of the other two.
         cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
             that is started by itself has its own).
+        fields: return dicts of these instead: "image", "label", "key", "index", "text" and "annotation" (text and JSON,
+            decoded), or the name of a record's field (bytes). None where a record lacks the field.
         exact: never decode a JPEG at 1/2, 1/4 or 1/8 of its size, however much smaller a geometric transform makes it.
         form: what the transform is called with: "array" (H x W x 3 uint8), "tensor" (3 x H x W uint8) or "pil" (a PIL
             image, as torchvision's ImageFolder gives it); None goes by whose transform it is. Without a transform, what
             comes.
-        verify: compare the checksum (CRC-32) of every image that is read with the one in the index; with `cache`, once,
-            while it is filled. False leaves it out.
+        verify: compare the checksums (CRC-32) of whatever is read with those in the index; with `cache`, once, while it
+            is filled. False leaves it out.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
             A data set may lower this limit, never raise it.
         image_field: which field holds the image, in data that others wrote and whose names do not tell.
@@ -67,6 +73,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     Attributes:
         reader: the reader, for whatever is not said here.
+        fields: the names in a sample; None for pairs.
         warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
             record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
         root: the path of the data set.
@@ -76,19 +83,20 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         targets: the label of each record, an int64 array (read-only); -1 without one.
 
     Raises:
-        FormatError: `path` is no data set.
+        FormatError: `data` is not a data set.
         CacheError: the cache would not fit.
         OptionError: arguments that exclude each other or are unknown.
     """
 
     def __init__(
         self,
-        path: Source,
+        data: Source,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         transforms: Callable[..., Any] | None = None,
         cache: Literal["ram"] | None = None,
         *,
+        fields: Sequence[str] | None = None,
         exact: bool = False,
         form: Form = None,
         verify: bool = True,
@@ -100,17 +108,19 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ) -> None:
         refuse_unknown("ImageDataset", ImageDataset.__init__, unknown, _OF_IMAGE_FOLDER)
         if transforms is not None and (transform is not None or target_transform is not None):
-            raise OptionError("give either transforms (called with picture and label) or transform/target_transform")
+            raise OptionError("give either transforms (called with image and label) or transform/target_transform")
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
         self.exact, self._verify, self._max_pixels = exact, verify, max_pixels
         self.form = form
-        self._parts: tuple[Any, Any, Any, Pipeline, PictureCall | None] | None = None
-        self._taken_apart()
+        self._made: tuple[Any, Any, Any, bool, Form, SampleDecoder] | None = None
+        self._taken_apart()  # refuses now what cannot be
         reader = open_source(
-            path, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
+            data, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
         )
         self._reader = in_memory(reader, cache, verify=verify, progress=progress)
-        self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
+        self._selection = Selection.of(fields, self.reader.manifest)
+        self._rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, max_pixels))
+        self._samples = SampleReader(self.reader, verify=verify)
         self.classes = list(self.reader.classes)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
@@ -120,7 +130,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def warnings(self) -> Remarks:
-        return self._pictures.remarks
+        return self._samples.remarks
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self._selection.names if self._selection.as_dict else None
 
     @property
     def verify(self) -> bool:
@@ -160,8 +174,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def __len__(self) -> int:
         return len(self.reader)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """`(image, label)`: an H x W x 3 uint8 array and an int, or what the transforms make of them.
+    def __getitem__(self, index: int) -> Any:
+        """`(image, label)`: an H x W x 3 uint8 array and an int, or what the transforms make of them; else a dict.
 
         Raises:
             IndexError: out of range; negative indices count from the end.
@@ -169,36 +183,38 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             FormatError: its bytes are not those that were written.
             LoadError: a transform raised an error.
         """
-        try:
-            return self._sample(index)
-        except FastdataError as error:
-            raise named(self.reader, index, error) from error
+        decoder = self._decoder
+        numbers = [random.random() for _ in range(decoder.pipeline.draws)]
+        return self._samples.sample(decoder, index, numbers).as_selected(self._selection)
 
-    def _sample(self, index: int) -> tuple[Any, Any]:
-        pipeline, joint = self._taken_apart()
-        numbers = [random.random() for _ in range(pipeline.draws)]
-        image: Any = self._pictures.render(index, pipeline.plan_of(numbers), exact=self.exact)
-        label: Any = int(self.reader.labels[index])
-        if joint is not None:
-            return joint(image, label)
-        image = pipeline.call(image) if pipeline.callables else as_form(image, self.form)
-        if self.target_transform is not None:
-            with UserCall("target_transform"):
-                label = self.target_transform(label)
-        return image, label
+    @property
+    def _decoder(self) -> SampleDecoder:
+        """How samples are made; made anew when somebody has set another transform, as people do."""
+        made = self._made
+        if (
+            made is None
+            or made[0] is not self.transform
+            or made[1] is not self.target_transform
+            or made[2] is not self.transforms
+            or made[3:5] != (self.exact, self.form)
+        ):
+            pipeline, joint = self._taken_apart()
+            decoder = SampleDecoder(
+                self._selection, self._rules, pipeline, self.exact, self.form, self.target_transform, joint
+            )
+            made = self._made = (
+                self.transform, self.target_transform, self.transforms, self.exact, self.form, decoder
+            )  # fmt: skip
+        return made[-1]
 
     def _taken_apart(self) -> tuple[Pipeline, PictureCall | None]:
-        """What is done with pictures; made anew when somebody has set another transform, as people do."""
-        parts = self._parts
-        if parts is None or parts[0] is not self.transform or parts[1] is not self.transforms or parts[2] != self.form:
-            pipeline, joint = Pipeline(self.transform, self.form), None
-            if self.transforms is not None:
-                check_form([self.transforms], self.form)
-                joint = PictureCall(self.transforms, joint=True, form=self.form)
-            parts = self._parts = (self.transform, self.transforms, self.form, pipeline, joint)
-        return parts[3:]
+        """What is done with images, and what is called with image and label."""
+        if self.transforms is None:
+            return Pipeline(self.transform, self.form), None
+        check_form([self.transforms], self.form)
+        return Pipeline(self.transform, self.form), PictureCall(self.transforms, joint=True, form=self.form)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples of a batch, as a DataLoader's fetcher asks for them."""
         return [self[index] for index in indices]
 

@@ -8,13 +8,16 @@ the same worker of as many can go on from it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastdata.checks import integer
 from fastdata.datasets.epochs import Place
 from fastdata.errors import OptionError
 from fastdata.formats.base import Reader
 from fastdata.world import World
+
+if TYPE_CHECKING:
+    from fastdata.datasets.stream import ImageStream
 
 _VERSION = 1
 _COUNTS = ("epoch", "start", "consumed", "worker", "workers")
@@ -28,6 +31,22 @@ def fingerprint(reader: Reader) -> str:
     for key in reader.keys:
         found.update(key.encode("utf-8", "surrogateescape") + b"\0")
     return found.hexdigest()
+
+
+def order_of(stream: ImageStream, world: World, fingerprint: str) -> dict[str, Any]:
+    """What the order of a stream's samples depends on."""
+    return {
+        "seed": stream.seed,
+        "shuffle": stream.shuffle,
+        "buffer_size": stream.buffer_size if stream.shuffle else None,
+        "global_batch": stream.batch_size * world.world_size if stream.batch_size else None,
+        "world_size": None if stream.batch_size else world.world_size,  # the ranks' stretches depend on it
+        "drop_last": stream.drop_last,
+        "pad": stream.pad,
+        "even": stream.even,
+        "samples": len(stream.reader),
+        "fingerprint": fingerprint,
+    }
 
 
 def as_state(order: dict[str, Any], place: Place, world: World, *, over: bool) -> dict[str, Any]:

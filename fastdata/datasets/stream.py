@@ -1,9 +1,9 @@
 """ImageStream: a data set of any format as an iterable torch data set, the same samples for any workers and ranks.
 
-In: what `fastdata.open` takes (also several tars: a list, a glob, a brace pattern). Out: `(image, label)`, or whole
-batches. The order of an epoch is arithmetic on (seed, epoch) that every worker of every rank does for itself
-(`fastdata.order`), so each reads only its part, in long runs, and nothing is passed between them but the number of the
-epoch (`fastdata.datasets.epochs`).
+In: what `fastdata.open` takes (also several tars: a list, a glob, a brace pattern). Out: samples, or whole batches. The
+order of an epoch is arithmetic on (seed, epoch) that every worker of every rank does for itself (`fastdata.order`), so
+each reads only its part, in long runs, and nothing is passed between them but the number of the epoch
+(`fastdata.datasets.epochs`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from fastdata.checks import choice, integer
+from fastdata.codec.decode import Rules
 from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker, warn_of_drops
 from fastdata.datasets.iterator import Progress, StreamIterator
-from fastdata.datasets.pictures import Pictures
 from fastdata.datasets.remarks import Remarks
+from fastdata.datasets.sample_reader import SampleReader
 from fastdata.datasets.samples import Samples
 from fastdata.datasets.skipped import Skipped
-from fastdata.datasets.source import Source, open_source, open_whole_source
-from fastdata.datasets.state import as_state, fingerprint, from_state
+from fastdata.datasets.source import Source, in_memory, open_source, open_whole_source
+from fastdata.datasets.state import as_state, fingerprint, from_state, order_of
 from fastdata.errors import OptionError
+from fastdata.fields.selection import Selection
 from fastdata.formats import FORMATS
-from fastdata.formats.base import Reader
+from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.order import EpochOrder, Even, Split, check_even
+from fastdata.sample import SampleDecoder
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form
 from fastdata.transforms.pipeline import Pipeline
@@ -45,19 +48,21 @@ _BUFFER_SIZE = 4096
 
 
 class ImageStream(IterableDataset[Any]):
-    """Pictures and their class numbers, one after the other: `(image, label)`, or whole batches with `batch_size`.
+    """Images and their class numbers, one after the other: `(image, label)`, or whole batches with `batch_size`.
 
     Without a transform an image is an H x W x 3 uint8 array, RGB, upright, contiguous and writable; a label is an int.
     A batch is `(images, labels)` as torch's `default_collate` stacks them: tensors of what the transform gives, with N
-    in front (N x H x W x 3 uint8 without one), and int64 labels of shape (N,).
+    in front (N x H x W x 3 uint8 without one), and int64 labels of shape (N,). With `fields`, samples and batches are
+    dicts.
 
     Over all ranks and workers each sample comes once an epoch, but for what makes the ranks even. With `batch_size`
     (and `DataLoader(stream, batch_size=None)`) whole batches come, the same ones for any number of workers; without it
     only the set of samples is promised. Epochs count themselves.
 
     Args:
-        path_or_shards: what `fastdata.open` takes, or a reader.
-        transform: called with the picture, as in `ImageDataset`; must give equal sizes when there is a batch size.
+        data: what `fastdata.open` takes, or a reader.
+        transform: called with the image, as in `ImageDataset`; must give equal sizes when there is a batch size.
+        fields: give dicts of these instead, as in `ImageDataset`; batches hold lists of bytes, text and JSON.
         shuffle: permute runs of records by (seed, epoch) and mix them in a buffer.
         buffer_size: how many samples the buffer mixes.
         seed: of the order; the same on all ranks.
@@ -66,39 +71,44 @@ class ImageStream(IterableDataset[Any]):
         pad: make ranks even with the epoch's first samples. False: every sample once; ranks differ by a sample, their
             last batches too, or lack theirs, and `len` is each rank's own.
         even: "pad", or "cut": make ranks even by leaving out what is left over.
-        form: what the transform is called with, as in `ImageDataset`.
         on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
             epoch, position), so that batches keep their sizes, and listed in `skipped`. A machine that runs out of
             something, wrong options, and 32 records in a row that fail are errors all the same.
         skip_shards: leave out tars of a list, glob, brace pattern or folder that are missing or damaged when the
             stream is made, and warn of them; all ranks must see the same files.
-        verify: compare the checksum (CRC-32) of every image that is read with the one in the index.
-        max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
-            A data set may lower this limit, never raise it.
-        image_field: which field holds the image, in data that others wrote and whose names do not tell.
-        label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
+        cache: as in `ImageDataset`.
+        exact: as in `ImageDataset`.
+        form: as in `ImageDataset`.
+        verify: as in `ImageDataset`.
+        max_pixels: as in `ImageDataset`.
+        image_field: as in `ImageDataset`.
+        label_field: as in `ImageDataset`.
+        progress: as in `ImageDataset`.
         rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
         world_size: the number of ranks; given with `rank` or not at all.
 
     Attributes:
         reader: the reader, for whatever is not said here.
+        fields: the names in a sample; None for pairs.
         skipped_shards: (path, reason) of every tar that was left out.
         warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
             record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
 
     Raises:
         FormatError: there is no data set. Also, while iterating: a record is damaged.
+        CacheError: the cache would not fit.
         LoadError: while iterating: what a transform raised, or too many records in a row that failed.
-        DecodeError: while iterating: a picture cannot be decoded; it names data set and key.
-        OptionError: values that cannot be, or that would leave ranks without samples. Also, while iterating: pictures
-            of different sizes in one batch.
+        DecodeError: while iterating: an image cannot be decoded; it names data set and key.
+        OptionError: values that cannot be, or that would leave ranks without samples. Also, while iterating: images of
+            different sizes in one batch.
     """
 
     def __init__(
         self,
-        path_or_shards: Source,
+        data: Source,
         *,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        fields: Sequence[str] | None = None,
         shuffle: bool = False,
         buffer_size: int = _BUFFER_SIZE,
         seed: int = 0,
@@ -108,11 +118,14 @@ class ImageStream(IterableDataset[Any]):
         even: Even = "pad",
         on_error: Literal["raise", "skip"] = "raise",
         skip_shards: bool = False,
+        cache: Literal["ram"] | None = None,
+        exact: bool = False,
         form: Form = None,
         verify: bool = True,
         max_pixels: int | None = None,
         image_field: str | None = None,
         label_field: str | None = None,
+        progress: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -128,15 +141,18 @@ class ImageStream(IterableDataset[Any]):
         self._skipped = Skipped() if on_error == "skip" else None
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
-        self.form = form
+        self.exact, self.form = exact, form
         Pipeline(transform, form)  # refuses now what cannot be
         self.skipped_shards: list[tuple[str, str]] = []
         reading: Any = {"image_field": image_field, "label_field": label_field, "max_pixels": max_pixels}
         if skip_shards:
-            self._reader, self.skipped_shards = open_whole_source(path_or_shards, verify=verify, **reading)
+            reader, self.skipped_shards = open_whole_source(data, verify=verify, **reading)
         else:
-            self._reader = open_source(path_or_shards, verify=verify, **reading)
-        self._pictures = Pictures(self.reader, verify=verify, max_pixels=max_pixels)
+            reader = open_source(data, verify=verify, **reading)
+        self._reader = in_memory(reader, cache, verify=verify, progress=progress)
+        self._selection = Selection.of(fields, self.reader.manifest)
+        self._rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, max_pixels))
+        self._samples = SampleReader(self.reader, verify=verify)
         self._ledger = EpochLedger()
         self._latest: Progress | None = None
         self._split(World.expected(*self._given))  # refuses now what could give nothing later
@@ -146,12 +162,16 @@ class ImageStream(IterableDataset[Any]):
         return self._reader
 
     @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self._selection.names if self._selection.as_dict else None
+
+    @property
     def on_error(self) -> str:
         return "raise" if self._skipped is None else "skip"
 
     @property
     def warnings(self) -> Remarks:
-        return self._pictures.remarks
+        return self._samples.remarks
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -183,7 +203,7 @@ class ImageStream(IterableDataset[Any]):
         """
         world, place = self._expected(), self._place()
         spans = self._split(world).spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
-        return as_state(self._order(world), place, world, over=not spans)
+        return as_state(order_of(self, world, self._fingerprint), place, world, over=not spans)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state: the next iterator gives what an unbroken run would have given next.
@@ -197,7 +217,7 @@ class ImageStream(IterableDataset[Any]):
         world = self._world(World.expected)
         split = self._split(world)
         most = split.batches if self.batch_size else split.samples
-        self._ledger.load(from_state(state, self._order(world), world, most))
+        self._ledger.load(from_state(state, order_of(self, world, self._fingerprint), world, most))
         self._latest = None
 
     def _place(self) -> Place:
@@ -214,21 +234,6 @@ class ImageStream(IterableDataset[Any]):
         if latest is None or latest.process != os.getpid() or (latest.ended and not in_worker):
             return upcoming
         return latest.place._replace(taken=latest.place.taken + latest.given)
-
-    def _order(self, world: World) -> dict[str, Any]:
-        """What the order of the samples depends on."""
-        return {
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "buffer_size": self.buffer_size if self.shuffle else None,
-            "global_batch": self.batch_size * world.world_size if self.batch_size else None,
-            "world_size": None if self.batch_size else world.world_size,  # the ranks' stretches depend on it
-            "drop_last": self.drop_last,
-            "pad": self.pad,
-            "even": self.even,
-            "samples": len(self.reader),
-            "fingerprint": self._fingerprint,
-        }
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -253,7 +258,8 @@ class ImageStream(IterableDataset[Any]):
         order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
         spans = split.spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
         pipeline = Pipeline(self.transform, self.form)  # which others may have set meanwhile
-        samples = Samples(self._pictures, pipeline, order, self.form, _AHEAD_BYTES, self._skipped)
+        decoder = SampleDecoder(self._selection, self._rules, pipeline, self.exact, self.form)
+        samples = Samples(self._samples, decoder, order, _AHEAD_BYTES, self._skipped)
         lot = self._lot(world.workers)
         if self.batch_size:
             items, total = samples.batches(spans, max(1, lot // self.batch_size)), len(spans)

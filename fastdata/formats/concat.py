@@ -17,8 +17,11 @@ from fastdata.formats.locations import (
     BlobSource,
     JoinedBlobSources,
     LocatedReader,
+    Locations,
+    blob_of,
     blob_source_of,
     has_locations,
+    joined_locations,
     locations_of,
     record_of,
 )
@@ -66,12 +69,14 @@ class SliceReader(Closing, LocatedReader, Verified):
     ) -> tuple[str, bytes | memoryview]:
         return self._reader.image(self._row(index), scratch, verify=verify)
 
-    @property
-    def blob_source(self) -> BlobSource:
-        return blob_source_of(self._reader)
+    def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
+        return self._reader.blob(self._row(index), field, verify=verify)
 
-    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        locations = locations_of(self._reader, indices + self._start)
+    def blob_source(self, field: str | None = None) -> BlobSource:
+        return blob_source_of(self._reader, field)
+
+    def locations(self, indices: NDArray[np.int64], field: str | None = None) -> Locations:
+        locations = locations_of(self._reader, indices + self._start, field)
         locations[:, 0] = indices
         return locations
 
@@ -105,7 +110,6 @@ class ConcatReader(Closing, LocatedReader, Verified):
         joined = _joined_options(parts)
         self._parts = list(parts)
         self.options: ReadOptions = getattr(parts[0], "options", READ_OPTIONS)
-        self._source = JoinedBlobSources([blob_source_of(part) for part in parts])
         self._ends = np.cumsum([len(part) for part in parts])
         self.path = parts[0].path
         self.classes = next(iter(tables), ())
@@ -154,18 +158,20 @@ class ConcatReader(Closing, LocatedReader, Verified):
         part, row = self._place(index)
         return part.image(row, scratch, verify=verify) if has_locations(part) else part.image(row)
 
-    @property
-    def blob_source(self) -> BlobSource:
-        return self._source
+    def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
+        part, row = self._place(index)
+        return blob_of(part, row, field, verify=verify)
 
-    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        locations, parts = (
-            np.empty((len(indices), COLUMNS), np.int64),
-            np.searchsorted(self._ends, indices, side="right"),
-        )
+    def blob_source(self, field: str | None = None) -> BlobSource:
+        return JoinedBlobSources([blob_source_of(part, field) for part in self._parts])
+
+    def locations(self, indices: NDArray[np.int64], field: str | None = None) -> Locations:
+        locations = np.empty((len(indices), COLUMNS), np.int64)
+        parts = np.searchsorted(self._ends, indices, side="right")
         for part in np.unique(parts).tolist():
             rows, first = np.flatnonzero(parts == part), int(self._ends[part - 1]) if part else 0
-            locations[rows] = self._source.joined(part, locations_of(self._parts[part], indices[rows] - first))
+            found = locations_of(self._parts[part], indices[rows] - first, field)
+            locations[rows] = joined_locations(found, part, len(self._parts))
         locations[:, 0] = indices
         return locations
 

@@ -1,4 +1,4 @@
-"""Locations: where the encoded images of a reader lie, so that they can be read without the reader and its index.
+"""Locations: where the images and other fields of records lie, so that they are read without the reader and its index.
 
 In: a reader and record numbers. Out: a row (record, file, offset, size, crc) for each of them, and a `BlobSource`,
 which reads such rows and is small enough to be sent to any number of processes.
@@ -23,31 +23,38 @@ if TYPE_CHECKING:
     from fastdata.formats.base import Reader
     from fastdata.record import Record
 
-# int64, (N, 5): for each image its record, the file, the offset there, the size in bytes, and the CRC-32 (-1 where
-# none is known).
+# int64, (N, 5): for each blob its record, the file, the offset there, the size in bytes, and the CRC-32 (-1 where none
+# is known).
 Locations = NDArray[np.int64]
-# The file of a record whose image cannot be located: the reader, when it is asked for the image, says why.
+# The file of a blob that cannot be located: the reader, when it is asked for it, says why.
 NO_FILE = -1
+# The file of a field that the record does not have.
+ABSENT = -2
 COLUMNS = 5
 
 
+class FieldAbsent(LookupError):
+    """A record does not have the field, which is known only once the record was read."""
+
+
 class BlobSource(Protocol):
-    """Reads encoded images by their locations; picklable wherever the reader is, and usable in threads and forks."""
+    """Reads blobs by their locations; picklable wherever the reader is, and usable in threads and forks."""
 
     def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> bytes | memoryview:
-        """The bytes, maybe in `scratch`: right until that is used again."""
+        """The bytes, maybe in `scratch`: right until that is used again.
+
+        Raises:
+            FieldAbsent: the record does not have the field.
+        """
 
 
 class LocatedReader(ABC):
-    """A reader that knows where its images lie. A class, not a protocol: wrappers of readers may change the images.
+    """A reader that knows where its blobs lie. A class, not a protocol: wrappers of readers may change what is read."""
 
-    Attributes:
-        blob_source: reads what `locations` gives.
-    """
-
-    @property
     @abstractmethod
-    def blob_source(self) -> BlobSource: ...
+    def blob_source(self, field: str | None = None, /) -> BlobSource:
+        """What reads the rows that `locations` gives for this field, without the index."""
+
     @abstractmethod
     def image(
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
@@ -62,20 +69,25 @@ class LocatedReader(ABC):
         """As `reader[index]`; with `verify`, the checksums of all its fields are compared."""
 
     @abstractmethod
-    def locations(self, indices: NDArray[np.int64], /) -> Locations:
-        """A row (record, file, offset, size, crc) for each record; file is -1 where no image can be located."""
+    def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
+        """A record's field by its name, None where the record lacks it; with `verify`, its checksum is compared."""
+
+    @abstractmethod
+    def locations(self, indices: NDArray[np.int64], field: str | None = None, /) -> Locations:
+        """A row (record, file, offset, size, crc) for each record's image, or for the field with this name.
+
+        The file is `NO_FILE` where it cannot be located, and `ABSENT` where the record has no such field.
+        """
 
 
-def has_locations(reader: Reader) -> TypeGuard[LocatedReader]:
-    """Whether `image(i)` returns the bytes that lie at the location, not overridden by a subclass."""
-    return _has_locations(type(reader))
+def has_locations(reader: Reader, field: str | None = None) -> TypeGuard[LocatedReader]:
+    """Whether what the reader returns as the image, or as a field, lies at its location: no subclass changes it."""
+    return _has_locations(type(reader), "image" if field is None else "__getitem__")
 
 
 @functools.cache  # asked for every image
-def _has_locations(kind: type) -> bool:
-    if not issubclass(kind, LocatedReader):
-        return False
-    return _defined_with_locations(kind, "image")
+def _has_locations(kind: type, method: str) -> bool:
+    return issubclass(kind, LocatedReader) and _defined_with_locations(kind, method)
 
 
 def _defined_with_locations(kind: type, name: str) -> bool:
@@ -84,18 +96,21 @@ def _defined_with_locations(kind: type, name: str) -> bool:
     return getattr(kind, name) is getattr(owner, name, None)
 
 
-def blob_source_of(reader: Reader) -> BlobSource:
-    """What reads the rows that `locations_of` gives."""
-    return reader.blob_source if has_locations(reader) else _ReaderSource(reader)
+def blob_source_of(reader: Reader, field: str | None = None) -> BlobSource:
+    """What reads the rows that `locations_of` gives for the image, or for the field with this name."""
+    return reader.blob_source(field) if has_locations(reader, field) else ReaderSource(reader, field)
 
 
-def locations_of(reader: Reader, indices: NDArray[np.int64]) -> Locations:
-    """The locations of some records' images: int64 of shape (N, 5), with rows (record, file, offset, size, crc).
+def locations_of(reader: Reader, indices: NDArray[np.int64], field: str | None = None) -> Locations:
+    """The locations of some records' images, or of the field with this name: see `LocatedReader.locations`.
 
     For a reader without locations, the record number stands for the offset.
     """
-    if has_locations(reader):
-        return reader.locations(indices)
+    return reader.locations(indices, field) if has_locations(reader, field) else record_rows(indices)
+
+
+def record_rows(indices: NDArray[np.int64]) -> Locations:
+    """The rows that a `ReaderSource` reads."""
     rows = np.zeros((len(indices), COLUMNS), np.int64)
     rows[:, 0] = rows[:, 2] = indices
     rows[:, 4] = UNCHECKED
@@ -111,25 +126,41 @@ def image_of(reader: Reader, index: int, scratch: Scratch, *, verify: bool) -> b
     return (reader.image(index, scratch, verify=verify) if has_locations(reader) else reader.image(index))[1]
 
 
+def blob_of(reader: Reader, index: int, field: str, *, verify: bool) -> bytes | None:
+    """A record's field by its name, None where the record lacks it; its checksum is compared with `verify`.
+
+    Raises:
+        FormatError: the record is damaged.
+    """
+    if has_locations(reader, field):
+        return reader.blob(index, field, verify=verify)
+    return reader[index].fields.get(field)
+
+
 def record_of(reader: Reader, index: int) -> Record:
     """A record whose checksums were compared, where the reader knows them.
 
     Raises:
         FormatError: it is damaged.
     """
-    if has_locations(reader) and _defined_with_locations(type(reader), "__getitem__"):
+    if has_locations(reader, ""):  # of any field
         return reader.record(index, verify=True)
     return reader[index]
 
 
-class _ReaderSource:
-    """A reader used as a source; the offset is the record's number."""
+class ReaderSource:
+    """A reader used as a source of its images, or of the field with this name; the offset is the record's number."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, field: str | None) -> None:
+        self._reader, self._field = reader, field
 
     def read(self, _file: int, offset: int, _size: int, _scratch: Scratch) -> bytes | memoryview:
-        return self._reader.image(offset)[1]
+        if self._field is None:
+            return self._reader.image(offset)[1]
+        blob = self._reader[offset].fields.get(self._field)
+        if blob is None:
+            raise FieldAbsent(self._field)
+        return blob
 
 
 class JoinedBlobSources:
@@ -142,8 +173,9 @@ class JoinedBlobSources:
         number, part = divmod(file, len(self._sources))
         return self._sources[part].read(number, offset, size, scratch)
 
-    def joined(self, part: int, locations: Locations) -> Locations:
-        """The locations of one part, in the numbering of all."""
-        files = locations[:, 1]
-        locations[:, 1] = np.where(files == NO_FILE, NO_FILE, files * len(self._sources) + part)
-        return locations
+
+def joined_locations(locations: Locations, part: int, parts: int) -> Locations:
+    """The locations of one part of several, numbered as `JoinedBlobSources` of all of them reads them."""
+    files = locations[:, 1]
+    locations[:, 1] = np.where(files < 0, files, files * parts + part)
+    return locations

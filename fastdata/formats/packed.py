@@ -23,8 +23,9 @@ from fastdata.formats.checksum import UNCHECKED, check, crc32
 from fastdata.formats.files import Blobs, DataFiles, Scratch, Stamp
 from fastdata.formats.index import Columns, index_hash
 from fastdata.formats.labels import NO_LABELS, Blob, named_labels
-from fastdata.formats.locations import BlobSource, LocatedReader
-from fastdata.formats.rows import ImageLocator, Rows, check_shape, checked_row, rows_in
+from fastdata.formats.locations import BlobSource, LocatedReader, Locations, ReaderSource, record_rows
+from fastdata.formats.locator import BlobLocator
+from fastdata.formats.rows import Rows, check_shape, checked_row, rows_in
 from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, locations_fit, name_of, words_of
 from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record, parse_label
@@ -81,8 +82,8 @@ class PackedReader(Closing, LocatedReader, Verified):
         if named is not None and packed.manifest.count and not any(self._is_image):
             raise FormatError(f"{packed.path}: no field {named!r}, which image_field names: there are {self._names}")
         longest = most_bytes(packed.options.max_pixels)
-        self._images = ImageLocator(
-            columns, self._is_image, packed.lengths, longest, checksums=self.checksums is not None
+        self._locator = BlobLocator(
+            columns, self._names, self._is_image, packed.lengths, longest, checksums=self.checksums is not None
         )
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
@@ -122,15 +123,18 @@ class PackedReader(Closing, LocatedReader, Verified):
         Raises:
             FormatError: the record is damaged.
         """
-        row, fields = checked_row(index, len(self)), dict[str, bytes]()
-        for blob in self._span(row):
-            name = self._name(blob)
-            fields[name] = bytes(self._view(blob))
-            if verify:
-                self._check(row, blob, fields[name])
+        row = checked_row(index, len(self))
+        fields = {self._name(blob): bytes(self._checked(row, blob, verify)) for blob in self._span(row)}
         if self._own_label:
             fields["cls"] = b"%d" % self.labels[row]
         return Record(self.keys[row], fields, self.paths[row], self._packed.options.image_field or "")
+
+    def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
+        row = checked_row(index, len(self))
+        if field == "cls" and self._own_label:
+            return b"%d" % self.labels[row]
+        blob = next((blob for blob in self._span(row) if self._name(blob) == field), None)
+        return None if blob is None else bytes(self._checked(row, blob, verify))
 
     def find(self, key: str) -> int:
         """The index of the record with this key.
@@ -162,10 +166,8 @@ class PackedReader(Closing, LocatedReader, Verified):
         """
         blob = self._image_blob(row := checked_row(index, len(self)))
         check_size(self, row, self._size[blob])
-        data = self._view(blob, scratch)
-        if self._packed.options.verify if verify is None else verify:
-            self._check(row, blob, data)
-        return self._name(blob), data
+        verify = self._packed.options.verify if verify is None else verify
+        return self._name(blob), self._checked(row, blob, verify, scratch)
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
@@ -181,15 +183,13 @@ class PackedReader(Closing, LocatedReader, Verified):
         named = self._packed.options.label_field
         return named_labels(self.path, named, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
 
-    @property
-    def blob_source(self) -> BlobSource:
-        """Reads what `locations` gives, without the index."""
-        return self._blobs
+    def blob_source(self, field: str | None = None) -> BlobSource:
+        return ReaderSource(self, field) if field == "cls" and self._own_label else self._blobs
 
-    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the images of some records lie: see `fastdata.formats.locations`."""
+    def locations(self, indices: NDArray[np.int64], field: str | None = None) -> Locations:
         self._look()
-        return self._images.locations(indices)
+        derived = field == "cls" and self._own_label
+        return record_rows(indices) if derived else self._locator.locations(indices, field)
 
     def image_size(self, index: int) -> int:
         """The bytes of the encoded picture."""
@@ -225,11 +225,13 @@ class PackedReader(Closing, LocatedReader, Verified):
         what = "no image" if named is None else f"no field {named!r}, which image_field names"
         raise FormatError(f"{self.path}: record {self.keys[row]!r} has {what}: its fields are {names}")
 
-    def _check(self, row: int, blob: int, data: bytes | memoryview) -> None:
+    def _checked(self, row: int, blob: int, verify: bool, scratch: Scratch | None = None) -> bytes | memoryview:
+        data = self._view(blob, scratch)
         try:
-            check(data, UNCHECKED if self.checksums is None else int(self.checksums[blob]))
+            check(data, UNCHECKED if self.checksums is None or not verify else int(self.checksums[blob]))
         except FormatError as error:
             raise FormatError(f"{self.path}: record {self.keys[row]!r}: field {self._name(blob)!r}: {error}") from None
+        return data
 
     def _view(self, blob: int, scratch: Scratch | None = None) -> bytes | memoryview:
         offset, size, file = self._offset[blob], self._size[blob], self._file[blob]

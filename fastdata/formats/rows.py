@@ -1,7 +1,7 @@
-"""Rows: what an index says of records, as readers ask for it: names, labels, and where images lie.
+"""Rows: what an index says of records, as readers ask for it: names and labels.
 
-In: the columns (`fastdata.formats.index`). Out: strings that are made when they are asked for, the way from a key to
-its record, and the locations of many images at once. Nothing is copied.
+In: the columns (`fastdata.formats.index`). Out: strings that are made when they are asked for, and the way from a
+key to its record. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import FormatError
-from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.index import Columns, key_hash
-from fastdata.formats.locations import COLUMNS, NO_FILE
 from fastdata.record import MAX_NAME_BYTES, MAX_PATH_BYTES
 
 # So many rows are compared at a time: what is made for it stays in the processor's caches.
@@ -170,54 +168,6 @@ def rows_in(columns: Columns, file: int) -> range:
     first, last = np.searchsorted(columns["file"], [file, file + 1])
     start, stop = np.searchsorted(columns["start"][:-1], [first, last])
     return range(int(start), int(stop))
-
-
-class ImageLocator:
-    """The part of an index that locates images, for many records at once.
-
-    Args:
-        columns: the index.
-        images: for each field's number, whether it holds an image.
-        lengths: of the files.
-        longest: the most bytes that an image may take.
-        checksums: whether the index holds checksums.
-    """
-
-    def __init__(
-        self,
-        columns: Columns,
-        images: Sequence[bool],
-        lengths: Sequence[int],
-        longest: int = 2**62,
-        *,
-        checksums: bool = True,
-    ) -> None:
-        self._columns, self._longest, self._checksums = columns, min(longest, 2**62), checksums
-        self._is_image = np.array([*images, False])  # the last one for numbers that no field has
-        self._lengths = np.array([*lengths, 0], np.int64)
-
-    def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A row (record, file, offset, size, crc) for each record; file is -1 where there is no image to be read."""
-        start, field, count = self._columns["start"], self._columns["field"], len(self._columns["field"])
-        locations = np.full((len(indices), COLUMNS), NO_FILE, np.int64)
-        locations[:, 0] = indices
-        blob, last = (np.asarray(start[indices + step], np.int64) for step in (0, 1))
-        rows = np.flatnonzero((blob >= 0) & (blob < last) & (last <= count))
-        while len(rows):  # the image is one of the first blobs of a record
-            found = self._is_image[np.minimum(field[blob[rows]], len(self._is_image) - 1)]
-            self._put(locations, rows[found], blob[rows[found]])
-            rows = rows[~found]
-            blob[rows] += 1
-            rows = rows[blob[rows] < last[rows]]
-        return locations
-
-    def _put(self, locations: NDArray[np.int64], rows: NDArray[np.int64], blobs: NDArray[np.int64]) -> None:
-        file, offset, size = (np.asarray(self._columns[name][blobs], np.int64) for name in ("file", "offset", "size"))
-        known = (file >= 0) & (file < len(self._lengths) - 1)
-        room = self._lengths[np.where(known, file, -1)]
-        good = known & (offset >= 0) & (size >= 0) & (size <= np.minimum(room, self._longest)) & (offset <= room - size)
-        crc = np.asarray(self._columns["crc"][blobs], np.int64) if self._checksums else np.full_like(file, UNCHECKED)
-        locations[rows[good], 1:] = np.stack([file, offset, size, crc], axis=1)[good]
 
 
 class Strings(Sequence[str]):

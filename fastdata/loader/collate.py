@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastdata.errors import FastdataError
+from fastdata.fields.collate import image_tensor, int64, pinned, stacked
+from fastdata.fields.selection import Stored
 from fastdata.formats.base import Reader, raise_named, record_name
-from fastdata.formats.locations import record_of
+from fastdata.formats.locations import blob_of
 from fastdata.loader.crew import Job
-from fastdata.loader.settings import FIELDS, Settings
+from fastdata.loader.settings import Settings
 from fastdata.transforms.callables import UserCall
 
 
@@ -21,35 +23,41 @@ class Collation:
     Args:
         settings: of the loader.
         reader: for labels, keys and other fields.
-        label_of: the user's target_transform.
+        target_transform: the user's.
     """
 
-    def __init__(self, settings: Settings, reader: Reader, label_of: Callable[[int], Any] | None) -> None:
-        self._settings, self._reader, self._label_of = settings, reader, label_of
+    def __init__(self, settings: Settings, reader: Reader, target_transform: Callable[[Any], Any] | None) -> None:
+        self._settings, self._reader, self._target_transform = settings, reader, target_transform
+        self._selection = settings.selection
+        self._stored = {stored.name: stored for stored in settings.selection.stored}
 
     def batch(self, job: Job, images: Callable[[Job], Any]) -> Any:
         """A finished job as the consumer gets it. `images` hands out its images where they are not collated."""
-        settings = self._settings
-        names = settings.fields or FIELDS
+        settings, names, as_dict = self._settings, self._selection.names, self._selection.as_dict
         batch: Any
         if settings.collate_fn is not None:
             columns = [self._column(name, job, job.samples) for name in names]
             rows: Any = zip(*columns, strict=True)
-            if settings.fields:
+            if as_dict:
                 rows = (dict(zip(names, row, strict=True)) for row in rows)
             with UserCall(f"{self._reader.path}: collate_fn"):
                 batch = settings.collate_fn(next(rows) if settings.single else list(rows))
         else:
             part = self._one if settings.single else self._all
             parts = [part(name, job, images) for name in names]
-            batch = dict(zip(names, parts, strict=True)) if settings.fields else tuple(parts)
+            batch = dict(zip(names, parts, strict=True)) if as_dict else tuple(parts)
         if settings.pin_memory:
             batch = pinned(batch)
         return batch
 
     def _all(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
         """One field of a batch."""
-        return images(job) if name == "image" else stacked(self._column(name, job))
+        if name == "image":
+            return images(job)
+        column = self._column(name, job)
+        if name in self._stored:
+            return self._stored[name].field.collate(column)
+        return stacked(column) if name == "key" or self._transforms(name) else int64(column)
 
     def _one(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
         """One field of a single sample, as it is in a batch of one, without the first axis; numbers are Python's."""
@@ -59,71 +67,41 @@ class Collation:
         item = self._column(name, job)[0]
         return item.item() if isinstance(item, np.generic) else item
 
-    def _transformed(self, label_of: Callable[[int], Any], indices: list[int], labels: list[int]) -> list[Any]:
-        made = []
-        for index, label in zip(indices, labels, strict=True):
-            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
-                made.append(label_of(label))
-        return made
+    def _transforms(self, name: str) -> bool:
+        return name == self._selection.target and self._target_transform is not None
 
     def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
         if name == "image":
             if self._settings.views > 1:
-                return [[picture_tensor(view) for view in sample] for sample in samples or []]
-            return [picture_tensor(sample) for sample in samples or []]
+                return [[image_tensor(view) for view in sample] for sample in samples or []]
+            return [image_tensor(sample) for sample in samples or []]
         if name == "index":
             return job.indices
         if name == "label":
             labels = self._reader.labels[job.indices]
-            return (
-                labels
-                if self._label_of is None
-                else self._transformed(self._label_of, job.indices.tolist(), labels.tolist())
-            )
+            return self._transformed(job.indices.tolist(), labels.tolist()) if self._transforms(name) else labels
         if name == "key":
             return [self._reader.keys[index] for index in job.indices.tolist()]
-        return [self._field(name, index) for index in job.indices.tolist()]
+        return [self._value(self._stored[name], index) for index in job.indices.tolist()]
 
-    def _field(self, name: str, index: int) -> Any:
-        """A field of one record as it was stored; with `verify`, checksums are compared, as those of images are."""
+    def _transformed(self, indices: list[int], labels: list[int]) -> list[Any]:
+        made = []
+        assert self._target_transform is not None
+        for index, label in zip(indices, labels, strict=True):
+            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
+                made.append(self._target_transform(label))
+        return made
+
+    def _value(self, stored: Stored, index: int) -> Any:
+        """A field of one record; with `verify`, its checksum is compared, as that of the image is."""
         try:
-            record = record_of(self._reader, index) if self._settings.verify else self._reader[index]
+            blob = blob_of(self._reader, index, stored.record_name, verify=self._settings.verify)
         except Exception as error:
             raise_named(self._reader, index, error)
             raise
-        return record.fields.get(name)
-
-
-def pinned(batch: Any) -> Any:
-    """A copy of every tensor in it, in torch's pinned memory."""
-    import torch
-
-    from fastdata.tree import map_tensors
-
-    return map_tensors(batch, torch.Tensor.pin_memory)
-
-
-def stacked(column: Any) -> Any:
-    """A column as a tensor where it holds numbers, else as it is."""
-    import torch
-
-    if isinstance(column, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(column))
-    if column and all(isinstance(item, (int, float)) for item in column):
-        return torch.tensor(column)
-    if column and all(isinstance(item, torch.Tensor) for item in column):
-        return torch.stack(column)
-    return column
-
-
-def picture_tensor(sample: Any) -> Any:
-    """A sample for `collate_fn`: HWC arrays as CHW tensors, all else as it is."""
-    import torch
-
-    if isinstance(sample, np.ndarray) and sample.ndim == 3 and sample.dtype.kind in "biuf":
-        array: NDArray[Any] = sample
-        if not array.flags.writeable or min(array.strides) < 0:  # torch takes neither
-            array = array.copy()
-        return torch.from_numpy(array).permute(2, 0, 1)
-    return sample
+        try:
+            return None if blob is None else stored.field.make(blob, None)
+        except FastdataError as error:
+            name = record_name(self._reader, index)
+            raise type(error)(f"{name}: field {stored.record_name!r}: {error}") from error

@@ -52,7 +52,7 @@ class Crews:
     def _new(self) -> Crew:
         settings, spec = self._settings, self._spec
         collating = settings.collate_fn is not None
-        if settings.fields is not None and "image" not in settings.fields:
+        if not settings.selection.image:
             return ClerkCrew(spec, collating=collating)
         if not settings.num_workers:
             return SoloCrew(spec, collating=collating)

@@ -18,7 +18,8 @@ class Given(NamedTuple):
 
     reader: Reader
     transform: Any = None
-    label_of: Callable[[int], Any] | None = None
+    target_transform: Callable[[Any], Any] | None = None
+    fields: Sequence[str] | None = None
     exact: bool = False
     form: Form = None
     verify: bool = True
@@ -31,6 +32,12 @@ class Given(NamedTuple):
             raise OptionError("the ImageDataset has a transform and another one is given: leave one of the two out")
         return other if self.transform is None else self.transform
 
+    def fields_or(self, other: Sequence[str] | None) -> Sequence[str] | None:
+        """What is asked for, which only one of the two may say."""
+        if self.fields is not None and other is not None:
+            raise OptionError("the ImageDataset has fields and others are given: leave one of the two out")
+        return other if self.fields is None else self.fields
+
 
 def given_as(data: Any, *, image_field: str | None, label_field: str | None, max_pixels: int | None) -> Given:
     """What is read, from a path, a reader or an ImageDataset.
@@ -40,10 +47,12 @@ def given_as(data: Any, *, image_field: str | None, label_field: str | None, max
     """
     if isinstance(data, ImageDataset) and _makes_its_samples(data):
         if data.transforms is not None:
-            raise OptionError("an ImageDataset with transforms (picture and label) needs torch.utils.data.DataLoader")
+            raise OptionError("an ImageDataset with transforms (image and label) needs torch.utils.data.DataLoader")
         reader = open_source(data.reader, image_field=image_field, label_field=label_field, verify=data.verify)
         limit = data.max_pixels if max_pixels is None else max_pixels
-        return Given(reader, data.transform, data.target_transform, data.exact, data.form, data.verify, limit, data)
+        return Given(
+            reader, data.transform, data.target_transform, data.fields, data.exact, data.form, data.verify, limit, data
+        )
     paths = isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data)
     if isinstance(data, (str, os.PathLike, Reader)) or paths:
         reader = open_source(data, image_field=image_field, label_field=label_field, max_pixels=max_pixels)

@@ -44,7 +44,7 @@ class Iteration:
         layout: of the samples, None where only a sample can tell.
         skipped: (key, reason) of samples that were replaced are added here.
         remarks: likewise what decoders said of samples.
-        label_of: the user's target_transform.
+        target_transform: the user's.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Iteration:
         layout: Layout | None,
         skipped: list[tuple[str, str]],
         remarks: Remarks,
-        label_of: Callable[[int], Any] | None,
+        target_transform: Callable[[Any], Any] | None,
     ) -> None:
         self._settings, self._reader, self._pass, self._crew = settings, reader, course, crew
-        self._skipped, self._collation = skipped, Collation(settings, reader, label_of)
+        self._skipped, self._collation = skipped, Collation(settings, reader, target_transform)
         self._jobs: Jobs | None = None
         self._remark = remarks.of_an_epoch()
         self._next = 0

@@ -17,6 +17,7 @@ from fastdata.datasets import ImageDataset
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.source import in_memory, refuse_unknown
 from fastdata.datasets.state import fingerprint
+from fastdata.fields.selection import Selection
 from fastdata.formats import checksum
 from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.formats.locations import blob_source_of
@@ -27,7 +28,7 @@ from fastdata.loader.iteration import Iteration
 from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.schedule import Ended, Schedule, planned, samples_of, split_of
-from fastdata.loader.settings import Settings, check_fields, checked
+from fastdata.loader.settings import Settings, checked
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
 from fastdata.order import Even, Split
 from fastdata.transforms.callables import Form
@@ -59,7 +60,8 @@ class DataLoader(TorchShape):
         transform: one transform or a sequence: fastdata's own first (only what they need is decoded), then any
             callables. An albumentations transform is called with `image=array`, a torchvision transform with a uint8
             CHW tensor, any other callable with the HWC uint8 array.
-        fields: yield dicts of these instead: "image", "label", "key", "index", or the name of a record's field (bytes).
+        fields: yield dicts of these instead: "image", "label", "key", "index", "text" and "annotation" (text and JSON,
+            decoded), or the name of a record's field (bytes). None where a record lacks the field.
         sampler: gives the indices of this rank's epoch, or (index, occurrence) tuples; its `set_epoch` is called where
             it has one. With a length of up to 2**24 it is drawn to that length by `iter()`, else batch by batch.
         batch_sampler: gives the batches of this rank's epoch, of any sizes, as lists of what a `sampler` gives; leave
@@ -160,8 +162,8 @@ class DataLoader(TorchShape):
         self._checked = checked(
             len(self.reader),
             {
-                "batch_size": batch_size, "shuffle": shuffle, "fields": fields, "sampler": sampler,
-                "batch_sampler": batch_sampler, "indices": indices,
+                "batch_size": batch_size, "shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler,
+                "selection": Selection.of(given.fields_or(fields), self.reader.manifest), "indices": indices,
                 "repeats": repeats, "views": views, "pad": flag("pad", pad), "even": even,
                 "num_workers": num_workers, "worker_mode": worker_mode, "drop_last": drop_last, "seed": seed,
                 "rank": rank, "world_size": world_size, "on_error": on_error, "collate_fn": collate_fn,
@@ -171,7 +173,6 @@ class DataLoader(TorchShape):
             },
         )  # fmt: skip
         self._ranks_given = rank is not None
-        check_fields(self._checked.fields, self.reader)
         if not self._checked.sampled:
             split_of(self._checked, self._samples or 0)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
@@ -228,7 +229,8 @@ class DataLoader(TorchShape):
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         iteration = Iteration(
             self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
-            layout=self._spec.layout, skipped=self.skipped, remarks=self.warnings, label_of=self._given.label_of,
+            layout=self._spec.layout, skipped=self.skipped, remarks=self.warnings,
+            target_transform=self._given.target_transform,
         )  # fmt: skip
         self._crews.watch(iteration)
         return iteration

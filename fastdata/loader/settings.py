@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,30 +15,28 @@ from numpy.typing import NDArray
 from fastdata.checks import choice, flag, function, integer, number, refuse
 from fastdata.cpus import default_workers
 from fastdata.errors import OptionError
-from fastdata.formats.base import Reader
+from fastdata.fields.selection import Selection
 from fastdata.order import Even, check_even, numbered
 from fastdata.world import World
 
-FIELDS = ("image", "label")
 # More copies of a record than anybody means, and few enough that the positions of an epoch are 64-bit integers.
 _MOST_COPIES = 1 << 20
 # Batches under way for each worker: one at work, one waiting for the consumer. torch's number, too.
 _PREFETCH = 2
-# What a loader gives of every record, beside the fields that it was stored with.
-_COLUMNS = ("image", "label", "key", "index")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """A DataLoader's arguments, once they are known to fit together.
 
-    Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for. `copies`: how many
-    times each of `indices` has come before in them, None where none comes twice; `chosen`: their hash, for states.
+    Attributes are the arguments of `fastdata.DataLoader`; None was replaced by what it stands for. `selection`: what
+    `fields` asks for; `copies`: how many times each of `indices` has come before in them, None where none comes twice;
+    `chosen`: their hash, for states.
     """
 
     batch_size: int | None
     shuffle: bool
-    fields: tuple[str, ...] | None
+    selection: Selection
     sampler: Iterable[int] | Iterable[tuple[int, int]] | None
     batch_sampler: Iterable[Sequence[int]] | Iterable[Sequence[tuple[int, int]]] | None
     indices: NDArray[np.int64] | None
@@ -123,22 +121,11 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given["indices"] = None if given["indices"] is None else _indices(given["indices"], count)
     given["copies"] = None if given["indices"] is None else _copies(given["indices"])
     given["chosen"] = "" if given["indices"] is None else hashlib.sha256(given["indices"].tobytes()).hexdigest()
-    given["fields"] = None if given["fields"] is None else _fields(given["fields"])
     given["world"] = World.expected(given.pop("rank"), given.pop("world_size"))
     given["context"] = _context(given.pop("multiprocessing_context"))
     return Settings(**given)
 
 
-def check_fields(wanted: Sequence[str] | None, reader: Reader) -> None:
-    """Whether the records have these fields, as far as their data set tells.
-
-    Raises:
-        OptionError: naming those that there are.
-    """
-    there = [*_COLUMNS, *reader.manifest.fields]
-    for name in wanted or ():
-        if name not in there:
-            choice("each of fields", name, there)
 
 
 def _can_pin() -> bool:
@@ -188,12 +175,6 @@ def _check_sampler(given: dict[str, Any]) -> None:
         raise OptionError(
             f"{name} must give the indices of its own rank, which are not filled up or cut: leave out pad and even"
         )
-
-
-def _fields(given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
-        refuse("fields", "a sequence of names ('image', 'label', 'key', 'index', or a record's field)", given)
-    return tuple(dict.fromkeys(given))
 
 
 def _context(given: Any) -> Any:

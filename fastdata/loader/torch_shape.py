@@ -76,6 +76,11 @@ class TorchShape(ABC):
         return self._reader
 
     @property
+    def fields(self) -> tuple[str, ...] | None:
+        selection = self._checked.selection
+        return selection.names if selection.as_dict else None
+
+    @property
     def batch_size(self) -> int | None:
         """None with a `batch_sampler`, and where single samples are given."""
         return self._checked.batch_size
@@ -133,7 +138,7 @@ class TorchShape(ABC):
 
         given = self._given
         data = given.dataset or ImageDataset(
-            self.reader, given.transform, exact=given.exact, form=given.form, verify=given.verify,
+            self.reader, given.transform, fields=self.fields, exact=given.exact, form=given.form, verify=given.verify,
             max_pixels=given.max_pixels,
         )  # fmt: skip
         chosen = self._checked.indices
