@@ -157,7 +157,7 @@ class ReaderSource:
     def read(self, _file: int, offset: int, _size: int, _scratch: Scratch) -> bytes | memoryview:
         if self._field is None:
             return self._reader.image(offset)[1]
-        blob = self._reader[offset].fields.get(self._field)
+        blob = blob_of(self._reader, offset, self._field, verify=False)
         if blob is None:
             raise FieldAbsent(self._field)
         return blob
