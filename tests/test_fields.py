@@ -182,7 +182,9 @@ def test_a_new_entry_in_the_table_is_all_that_a_new_kind_needs(
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_names_that_there_are_not_are_refused_with_those_that_there_are(path: str, consumer: str) -> None:
     for wrong in (("lable",), ("image", "seg.png")):
-        with pytest.raises(OptionError, match=rf"each of fields must be 'image', 'label', .*'text', .*'mask\.png'.*, not '{wrong[-1]}'"):
+        with pytest.raises(
+            OptionError, match=rf"each of fields must be 'image', 'label', .*'text', .*'mask\.png'.*, not '{wrong[-1]}'"
+        ):
             CONSUMERS[consumer](path, fields=wrong)
     for wrong in ("image", (), (1,)):
         with pytest.raises(OptionError, match="fields must be a sequence of names"):

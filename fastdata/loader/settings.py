@@ -126,8 +126,6 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     return Settings(**given)
 
 
-
-
 def _can_pin() -> bool:
     """Whether there is a device to pin memory for; a warning where there is none."""
     import torch
