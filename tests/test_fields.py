@@ -16,6 +16,7 @@ from fastdata.fields.base import Field
 from fastdata.fields.plain import BytesField
 from fastdata.fields.selection import ALWAYS
 from fastdata.fields.table import FIELDS, field_of
+from fastdata.size import Size
 from fastdata.transforms.plan import Plan
 from tests import images
 from tests.toy_field import PointField
@@ -59,7 +60,7 @@ def test_what_is_encoded_is_decoded_again(name: str) -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_geometry_moves_what_says_so_and_nothing_else(name: str) -> None:
     field, value = entry(name), VALUES[name][0][0]
-    plan = Plan.whole((12, 8)).flip(x=True)
+    plan = Plan.whole(Size(8, 12)).flip(x=True)
     moved = field.make(field.encode(value)[1], plan)
     assert same(moved, value) != field.moves
     assert same(field.apply(value, plan), moved)

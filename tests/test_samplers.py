@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torch.utils.data import RandomSampler
 
 import fastdata
+from fastdata.fields.selection import Selection
 from fastdata.loader import draws
 from fastdata.loader.settings import checked
 from fastdata.order import numbered
@@ -128,7 +129,8 @@ def test_an_epoch_ends_when_the_sampler_does(
 
 def defaults() -> dict[str, Any]:
     return {
-        "batch_size": 1, "shuffle": False, "fields": None, "sampler": None, "batch_sampler": None, "indices": None,
+        "batch_size": 1, "shuffle": False, "selection": Selection(("image", "label"), False, "label", ()),
+        "sampler": None, "batch_sampler": None, "indices": None,
         "repeats": 1, "views": 1, "num_workers": 0, "worker_mode": "process", "drop_last": False, "pad": True,
         "even": "pad", "seed": 0, "rank": None, "world_size": None, "on_error": "raise", "collate_fn": None,
         "pin_memory": False, "prefetch_factor": 2, "persistent_workers": True, "verify": True, "timeout": 0,
