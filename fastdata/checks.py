@@ -194,14 +194,21 @@ def bilinear(name: str, value: object) -> None:
         )
 
 
-def is_image(value: object) -> bool:
-    """Whether this is an H x W x 3 array of uint8 that is not empty."""
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape[2:] == (3,) and value.size > 0
+def image(owner: str, value: object, hint: str = "") -> None:
+    """An H x W x 3 array of uint8 that is not empty.
 
+    Args:
+        owner: what takes it.
+        value: what was given.
+        hint: what to do where it is something else.
 
-def described(value: object) -> str:
-    """An array by its type and shape, anything else by its type."""
-    return f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+    Raises:
+        OptionError: anything else.
+    """
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None or array.dtype != np.uint8 or array.shape[2:] != (3,) or not array.size:
+        found = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
+        raise OptionError(f"{owner} takes an H x W x 3 array of uint8 that is not empty, not {found}{hint}")
 
 
 def _sequence(value: object, length: int) -> Sequence[Any] | None:

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.checks import choice, described, integer, is_image
+from fastdata.checks import choice, image, integer
 from fastdata.codec import cropindex
 from fastdata.codec.icc import attached
 from fastdata.codec.info import LONGEST_SIDES
@@ -78,8 +78,7 @@ def _jpeg_options(width: int, height: int, quality: int, optimize: bool) -> tupl
 
 
 def _check(rgb: NDArray[np.uint8], format: str, quality: int) -> None:
-    if not is_image(rgb):
-        raise OptionError(f"encode takes an H x W x 3 array of uint8 that is not empty, not {described(rgb)}")
+    image("encode", rgb)
     choice("format", format, get_args(Encoding))
     integer("quality", quality, 1, 100)
     most = LONGEST_SIDES.get(format)

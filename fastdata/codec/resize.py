@@ -15,8 +15,8 @@ import functools
 import cv2
 import numpy as np
 
+from fastdata.checks import image, integer
 from fastdata.codec.engines import RGB, Engine, Region, cykooz, pillow
-from fastdata.errors import OptionError
 from fastdata.size import Size
 
 
@@ -34,11 +34,10 @@ def resize(rgb: RGB, size: tuple[int, int], region: Region | None = None) -> RGB
     Raises:
         OptionError: a side below 1, or not such an array.
     """
-    if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-        raise OptionError(f"resize takes an H x W x 3 array of uint8 that is not empty, not {rgb.dtype} {rgb.shape}")
+    image("resize", rgb)
     height, width = size
-    if width < 1 or height < 1:
-        raise OptionError(f"a picture needs sides of at least 1, not {width} x {height}")
+    for side in (height, width):
+        integer("each side of size", side, 1)
     old_height, old_width = rgb.shape[:2]
     if (width, height) == (old_width, old_height):
         return rgb.copy()

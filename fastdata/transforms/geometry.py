@@ -50,12 +50,9 @@ class Geometric(ABC):
         """
         from fastdata.transforms.render import render_array  # which needs OpenCV; plans do not
 
-        if not checks.is_image(image):
-            name = type(self).__name__
-            raise OptionError(
-                f"{name} takes an H x W x 3 array of uint8, not {checks.described(image)}; "
-                f"put it in front of transforms that make tensors: transform=[{name}(...), the others]"
-            )
+        name = type(self).__name__
+        hint = f"; put it in front of transforms that make tensors: transform=[{name}(...), the others]"
+        checks.image(name, image, hint)
         plan = Plan.whole(image.shape[:2])
         return render_array(image, self.apply_to(plan, [random.random() for _ in range(self.draws)]))
 
