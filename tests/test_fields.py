@@ -16,6 +16,7 @@ from fastdata.fields.base import Field
 from fastdata.fields.plain import BytesField
 from fastdata.fields.selection import ALWAYS
 from fastdata.fields.table import FIELDS, field_of
+from fastdata.formats import files
 from fastdata.size import Size
 from fastdata.transforms.plan import Plan
 from tests import images
@@ -230,3 +231,24 @@ def test_a_dataset_with_fields_brings_them_to_the_loader(path: str) -> None:
 def test_the_names_in_samples_are_none_of_the_usual_names_of_record_fields() -> None:
     suffixes = {suffix for field in FIELDS.values() for suffix in field.suffixes}
     assert not suffixes & {*FIELDS, *ALWAYS}
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_the_parent_reads_no_image_for_other_fields(path: str, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
+    """Whatever else is asked for, images are read where they are decoded, and nothing is read twice."""
+    read = []
+    fetch = files.DataFiles.read
+
+    def counted(self: files.DataFiles, file: int, offset: int, size: int, scratch: Any = None) -> Any:
+        read.append(size)
+        return fetch(self, file, offset, size, scratch)
+
+    monkeypatch.setattr(files.DataFiles, "read", counted)
+    options: dict[str, Any] = {"transform": fastdata.CenterCrop(8), "num_workers": 2, "worker_mode": mode}
+    images_of = [len(record.fields["jpg"]) for record in records()]
+    masks = [len(record.fields["mask.png"]) for record in records() if "mask.png" in record.fields]
+    with fastdata.DataLoader(path, 3, fields=("image", "mask.png"), **options) as loader:
+        rows = rows_of(loader)
+    assert [row["mask.png"] for row in rows] == [row["mask.png"] for row in ROWS]
+    expected = masks + (images_of if mode == "thread" else [])  # worker processes count for themselves
+    assert sum(read) <= sum(expected)

@@ -34,12 +34,24 @@ _LINKS = 40
 Note = tuple[str, str]  # (path below the root, words)
 
 
+# Shared by all records that are one file each: a mapping of their own would take more memory than the rest of them.
+_NO_OTHERS: Mapping[str, str] = {}
+
+
 class ImageRef(NamedTuple):
-    """A picture that was found; nothing of it is read yet. `path` is relative to the folder, `/` between parts."""
+    """The files of one record that were found; nothing of them is read yet.
+
+    Attributes:
+        key: the record's.
+        path: of the image, relative to the folder, `/` between parts.
+        label: its class number, -1 without one.
+        others: paths of further files, by the names of the record fields that they become.
+    """
 
     key: str
     path: str
     label: int
+    others: Mapping[str, str] = _NO_OTHERS
 
 
 @dataclass(slots=True)
