@@ -40,9 +40,9 @@ def check_apart(src: str, dst: str, report: str | None) -> None:
     """
     source, target = os.path.realpath(src), os.path.realpath(dst)
     if source == target:
-        raise OptionError(f"SRC and DST are the same place, {src!r}; name another DST")
+        raise OptionError(f"SRC and DST are the same path, {src!r}; name another DST")
     if _inside(target, source):
-        raise OptionError(f"DST {dst!r} lies inside SRC {src!r}, which is never changed; name a place outside")
+        raise OptionError(f"DST {dst!r} lies inside SRC {src!r}, which is never changed; name a path outside")
     if _inside(source, target):
         raise OptionError(f"SRC {src!r} lies inside DST {dst!r}, which would replace it; name another DST")
     if report is None:
@@ -50,7 +50,7 @@ def check_apart(src: str, dst: str, report: str | None) -> None:
     place = os.path.realpath(report)
     for name, folder in (("SRC", source), ("DST", target)):
         if place == folder or _inside(place, folder):
-            raise OptionError(f"report {report!r} lies inside {name}; name a place outside")
+            raise OptionError(f"report {report!r} lies inside {name}; name a path outside")
     check_place(report)
 
 

@@ -147,9 +147,9 @@ def check_place(path: str) -> None:
     if stream is not None:
         return
     if not os.path.isdir(folder):
-        raise OptionError(f"report {path!r}: there is no folder {folder!r}; make it first, or choose another place")
+        raise OptionError(f"report {path!r}: there is no folder {folder!r}; make it first, or choose another path")
     if not os.access(folder, os.W_OK):
-        raise OptionError(f"report {path!r}: the folder {folder!r} cannot be written; choose another place")
+        raise OptionError(f"report {path!r}: the folder {folder!r} cannot be written; choose another path")
 
 
 def write_report(report: ConvertReport, path: str) -> None:

@@ -77,7 +77,7 @@ class Staging:
             if isinstance(error, ConvertError):
                 raise
             raise ConvertError(
-                f"cannot write {target!r}: {error.strerror or error}; name a place that can be written"
+                f"cannot write {target!r}: {error.strerror or error}; name a path that can be written"
             ) from error
         except BaseException:
             self.discard()
@@ -110,7 +110,7 @@ class Staging:
             except BlockingIOError as error:
                 os.close(descriptor)
                 raise ConvertError(
-                    f"another run is writing {self.target!r} now; wait for it, or name another place"
+                    f"another run is writing {self.target!r} now; wait for it, or name another path"
                 ) from error
             except BaseException:
                 os.close(descriptor)
@@ -140,7 +140,9 @@ class Staging:
             if not os.path.lexists(self.target):
                 os.rename(self.new, self.target)
                 return
-        raise OutputExistsError(f"{self.target!r} came into being meanwhile; it is untouched, and nothing was written")
+        raise OutputExistsError(
+            f"{self.target!r} was created during the conversion; it was not changed, and nothing was written"
+        )
 
     def discard(self) -> None:
         """Remove what was built and let the place go; a data set that was half replaced goes back to its place."""
@@ -189,12 +191,13 @@ def check_target(target: str, *, overwrite: bool) -> None:
     if not os.path.lexists(target):
         return
     if not _is_replaceable(target):
-        folder = os.path.isdir(target)
-        what = "a folder that holds other files than a data set" if folder else "no file (a pipe, socket or device)"
-        raise OutputExistsError(f"{target!r} is {what}; it is untouched. Name another place, or remove it yourself")
+        what = "not a regular file but a pipe, socket or device"
+        if os.path.isdir(target):
+            what = "a folder that holds files which are not part of a data set"
+        raise OutputExistsError(f"{target!r} is {what}; it was not changed. Name another path, or remove it yourself")
     if not overwrite:
         raise OutputExistsError(
-            f"{target!r} exists already; it is untouched. Use --overwrite (overwrite=True) to replace it"
+            f"{target!r} exists already and was not changed; use --overwrite (overwrite=True) to replace it"
         )
 
 

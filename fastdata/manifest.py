@@ -156,7 +156,7 @@ def _is_sealed(blob: bytes) -> bool:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _finite(text: str) -> float:
@@ -182,7 +182,7 @@ def _strings(value: Mapping[str, Any], name: str) -> list[str]:
 def _data_file(entry: Mapping[str, Any]) -> DataFile:
     name: str = _typed(entry, "name", str) if "name" in entry else ""
     if name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"file name {name!r:.200} leaves the data set")
+        raise ValueError(f"file name {name!r:.200} leads out of the data set")
     hashes = {kind: _typed(entry, kind, str) for kind in ("head_sha256", "rest_sha256") if kind in entry}
     return DataFile(name, _typed(entry, "bytes", int), **hashes)
 

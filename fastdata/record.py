@@ -117,7 +117,7 @@ def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
     try:
         raw = path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise RecordError(f"path {path!r} is no file name: it holds a lone surrogate") from error
+        raise RecordError(f"path {path!r} is not a file name: it holds a lone surrogate") from error
     if not raw:
         raise RecordError("an empty path gives no key")
     return _shorten(_escape(raw))
@@ -193,15 +193,15 @@ def check_record(record: Record) -> None:
     try:
         long = len(record.path.encode("utf-8", "surrogateescape")) > MAX_PATH_BYTES
     except (AttributeError, UnicodeEncodeError) as error:
-        raise RecordError(f"record {key!r}: path {record.path!r} is no file name") from error
+        raise RecordError(f"record {key!r}: path {record.path!r} is not a file name") from error
     if long:
         raise RecordError(f"record {key!r}: its path has more than {MAX_PATH_BYTES:,} bytes: {record.path[:100]!r}...")
     if not record.fields:
         raise RecordError(f"record {key!r} has no fields")
     if record.image and next((name for name in record.fields if name in IMAGE_FIELDS), "") != record.image:
         raise RecordError(
-            f"record {key!r}: its image, {record.image!r}, would not be taken for it; make a Record with the image "
-            "first, as 'jpg', 'png' or the like"
+            f"record {key!r}: its image, {record.image!r}, would not be found as its image; make a Record with the "
+            "image first, as 'jpg', 'png' or the like"
         )
     for name, blob in record.fields.items():
         _check_field(key, name, blob, MAX_NAME_BYTES - len(raw) - 1)

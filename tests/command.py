@@ -33,6 +33,6 @@ def strict(text: str) -> Any:
     """JSON without NaN and Infinity, which Python would let pass."""
 
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not valid JSON")
 
     return json.loads(text, parse_constant=refuse)

@@ -187,9 +187,9 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     assert paths(found) == ["a/1.jpg", "a/2.jpg", "a/image.jpg", "b/deep/1.jpg", "c/x.jpg", "c/sub/y.jpg"]
     assert found.classes == ("a", "b", "c")
     assert found.rejected == [
-        ("a/chain.jpg", "a link to a file that is no image"),
+        ("a/chain.jpg", "a link to a file that is not an image"),
         ("a/gone.jpg", "a link to nothing"),
-        ("a/text.jpg", "a link to a file that is no image"),
+        ("a/text.jpg", "a link to a file that is not an image"),
     ]
     assert {path for path, _ in found.ignored} == {"a/gone.txt", "b/self"}
     assert {path for path, _ in found.warnings} == {"a/again", "b/deep/up"}
@@ -332,4 +332,4 @@ def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("fastdata.formats.folder.read_file", refuse)
     found = scan(str(tmp_path))
     assert [entry.path for entry in found.entries] == ["a/1.png"]
-    assert found.ignored == [(place, "its ending does not say image, and it cannot be read: Permission denied")]
+    assert found.ignored == [(place, "its suffix is not that of an image, and it cannot be read: Permission denied")]

@@ -67,7 +67,7 @@ def test_entries_of_labels_beside_entries_of_images(tmp_path: Path) -> None:
 def test_labels_that_are_words_or_missing_beside_entries_of_images(tmp_path: Path) -> None:
     entries = NUMBERED | {f"label-{n:09d}": b"word" for n in range(1, COUNT + 1)}
     words = write(tmp_path, "lmdb", entries, "words")
-    with pytest.raises(FormatError, match=r"6 label.? with no integer .*'image-000000001'.*b'word'.*label_field="):
+    with pytest.raises(FormatError, match=r"6 label.? without an integer .*'image-000000001'.*b'word'.*label_field="):
         fastdata.open(words)
     assert labels(words, label_field="") == [-1] * COUNT
     del entries["label-000000003"]
@@ -133,12 +133,12 @@ def test_json_within_lists_is_read_where_it_is_named(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "cls in words": (pairs("cls", ["cat"] * COUNT), "6 label.? with no integer .*b'cat'"),
-    "one cls in words": (pairs("cls", [0, "x", 0, 0, 0, 0]), "1 label.? with no integer .record '1'"),
-    "cls of floats": (pairs("cls", ["1.0"] * COUNT), "6 label.? with no integer"),
-    "an empty cls": (pairs("cls", [b""] * COUNT), "6 label.? with no integer"),
+    "cls in words": (pairs("cls", ["cat"] * COUNT), "6 label.? without an integer .*b'cat'"),
+    "one cls in words": (pairs("cls", [0, "x", 0, 0, 0, 0]), "1 label.? without an integer .record '1'"),
+    "cls of floats": (pairs("cls", ["1.0"] * COUNT), "6 label.? without an integer"),
+    "an empty cls": (pairs("cls", [b""] * COUNT), "6 label.? without an integer"),
     "pickles": (pairs("pyd", [pickle.dumps(1)] * COUNT), "6 records .*'pyd'.*write the class numbers as `cls`"),
-    "a pickled cls": (pairs("cls", [pickle.dumps(1)] * COUNT), "6 label.? with no integer"),
+    "a pickled cls": (pairs("cls", [pickle.dumps(1)] * COUNT), "6 label.? without an integer"),
     "message packs": (pairs("mp", [b"\x81\xa5label\x01"] * COUNT), "6 records .*'mp'"),
     "a class in words": (pairs("class", ["cat"] * COUNT), "6 records .*'class'"),
     "targets": (pairs("target.txt", ["cat"] * COUNT), "6 records .*'target.txt'"),
@@ -174,10 +174,10 @@ def test_labels_that_are_not_understood_are_refused(kind: str, case: str, tmp_pa
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("json:label", r"1 label.? with no integer .record '2': there is no 'label' in dict \['width'\]"),
-        ("json", "4 label.? with no integer"),
+        ("json:label", r"1 label.? without an integer .record '2': there is no 'label' in dict \['width'\]"),
+        ("json", "4 label.? without an integer"),
         ("txt", "2 records without the field 'txt', which label_field names, such as '1'"),
-        ("text", "1 label.? with no integer .record '2': field 'text' is b'a'"),
+        ("text", "1 label.? without an integer .record '2': field 'text' is b'a'"),
         ("json:width", "1 label .*'width' in field 'json' is 2.5"),
     ],
 )

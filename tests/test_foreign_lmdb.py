@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         fastdata.open(named)
     (tmp_path / "not").mkdir()
     (tmp_path / "not" / "data.mdb").write_bytes(b"something else" * 1000)
-    with pytest.raises(FormatError, match="no LMDB data file"):
+    with pytest.raises(FormatError, match="not an LMDB data file"):
         fastdata.open(tmp_path / "not")
 
 

@@ -93,7 +93,7 @@ def test_pages_as_they_should_be(tmp_path: Path) -> None:
 def test_lies_are_errors_in_words(lie: str, tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "data.mdb").write_bytes(LIES[lie])
-    with pytest.raises(FormatError, match=r"x: (cut or damaged LMDB|no LMDB data file)"):
+    with pytest.raises(FormatError, match=r"x: (cut or damaged LMDB|not an LMDB data file)"):
         fastdata.open(tmp_path / "x")
 
 

@@ -207,7 +207,9 @@ def test_data_sets_that_are_decoded_differently_are_not_read_as_one(tmp_path: Pa
     for some in (paths[:3], paths[::4]):  # one of them has the usual limit, or none that could be meant
         with fastdata.open(some) as reader:
             assert reader.manifest.options == {"alpha": "white"}  # the limit of whoever opens them holds
-    with pytest.raises(FormatError, match=r"with alpha 'white'.*3/data\.tar with 'black'.*convert them alike"):
+    with pytest.raises(
+        FormatError, match=r"with alpha 'white'.*3/data\.tar with 'black'.*convert them with the same options"
+    ):
         fastdata.open(paths[:4])
 
 

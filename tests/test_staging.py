@@ -113,7 +113,7 @@ def test_a_folder_of_other_files_is_never_replaced(target: Path, beside: str | N
     (target / "holiday.jpg").write_bytes(b"precious")
     if beside is not None:
         (target / beside).write_bytes(b"")
-    with pytest.raises(OutputExistsError, match="holds other files than a data set"):
+    with pytest.raises(OutputExistsError, match="holds files which are not part of a data set"):
         Staging(str(target), overwrite=True)
     assert sorted(os.listdir(target)) == sorted(filter(None, ["holiday.jpg", beside]))
     assert os.listdir(target.parent) == [target.name]
@@ -123,7 +123,7 @@ def test_a_folder_of_other_files_is_never_replaced(target: Path, beside: str | N
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_pipe_is_never_replaced(target: Path, overwrite: bool) -> None:
     os.mkfifo(target)
-    with pytest.raises(OutputExistsError, match=r"is no file \(a pipe, socket or device\); it is untouched"):
+    with pytest.raises(OutputExistsError, match=r"not a regular file but a pipe, socket or device; it was not changed"):
         Staging(str(target), overwrite=overwrite)
     assert target.is_fifo()
 

@@ -114,12 +114,12 @@ def test_two_writers_to_one_place(tmp_path: Path, layout: str) -> None:
     assert samples.read(path) == samples.expected(samples.RECORDS[1:2])
 
 
-def test_what_came_into_being_meanwhile_is_untouched(tmp_path: Path, layout: str) -> None:
+def test_what_was_created_during_the_conversion_is_not_changed(tmp_path: Path, layout: str) -> None:
     path = Path(samples.place(tmp_path, layout))
     writer = create(path, format=chosen(layout))
     writer.write(samples.RECORDS[1])
     path.write_text("mine")
-    with pytest.raises(OutputExistsError, match="meanwhile"):
+    with pytest.raises(OutputExistsError, match="was created during the conversion; it was not changed"):
         writer.close()
     assert path.read_text() == "mine"
     assert os.listdir(tmp_path) == [path.name]
@@ -152,7 +152,7 @@ BAD_RECORDS = {
     "class that is no number": (Record("a", {"cls": b"cat"}), "integer"),
     "class with an underscore": (Record("a", {"cls": b"1_0"}), "integer"),
     "class beyond 64 bits": (Record("a", {"cls": b"9" * 30}), "integer"),
-    "path that is no file name": (Record("a", {"jpg": b""}, "\ud800"), "file name"),
+    "path that is not a file name": (Record("a", {"jpg": b""}, "\ud800"), "file name"),
     "duplicate": (samples.RECORDS[0], "written before, as record 0"),
 }
 

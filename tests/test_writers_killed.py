@@ -172,7 +172,7 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, layout: str, limit: int) -
         assert str(error).startswith(f"cannot write {path!r}: ")
         assert "File too large; free some space" in str(error), error
         assert f"limit of {limit:,} bytes a file" in str(error)
-        assert "The data set that was there is untouched" in str(error)
+        assert "The existing data set was not changed" in str(error)
         assert samples.read(path) == samples.expected(OLD)
     assert (error is None) == (samples.read(path) == samples.expected())
     assert limit >= 66_000 or error is not None
@@ -197,7 +197,7 @@ def test_a_small_disk(small_disk: Path, layout: str) -> None:
     path = samples.write(small_disk, layout, OLD)
     records = [samples.record(number, 7000) for number in range(200)]
     with pytest.raises(
-        ConvertError, match=r"cannot write .*No space left on device; free .*there is untouched.* records\)"
+        ConvertError, match=r"cannot write .*No space left on device; free .*was not changed.* records\)"
     ):
         samples.write(small_disk, layout, records, overwrite=True)
     assert os.listdir(small_disk) == [os.path.basename(path)]

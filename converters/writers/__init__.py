@@ -172,7 +172,7 @@ class Writer:
             raise
         except OSError as error:
             target, records = self._staging.target, len(self._builder)
-            kept = "The data set that was there is untouched" if os.path.lexists(target) else "Nothing was written"
+            kept = "The existing data set was not changed" if os.path.lexists(target) else "Nothing was written"
             grown = f"{_size_so_far(self._staging.new):,} bytes, {records:,} records"
             raise ConvertError(
                 f"cannot write {target!r}: {error.strerror or error}{_cure(error.errno)}. {kept} (the new one: {grown})"
@@ -207,7 +207,7 @@ def _cure(number: int | None) -> str:
     limit = ""
     if number == errno.EFBIG and (most := _longest_file()) is not None:
         limit = f", or raise the limit of {most:,} bytes a file (ulimit -f)"
-    return f"; free some space or name a place that has more{limit}"
+    return f"; free some space, or name a path on another disk{limit}"
 
 
 def _longest_file() -> int | None:

@@ -69,7 +69,7 @@ class Hdf5Sink:
         large = {"alignment_threshold": SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
             if _hole(file, PAYLOAD, self._end - PAYLOAD_AT) != PAYLOAD_AT:
-                raise ConvertError("HDF5 did not put the payload where it should lie; please report this")
+                raise ConvertError("HDF5 did not put the payload where it belongs; please report this")
         small = {"alignment_threshold": 1, "alignment_interval": 64}  # a cache line, for arrays that may be mapped
         with h5py.File(self._twin, "r+", libver=_LIBVER, locking=False, **small) as file:
             for name, column in columns.items():

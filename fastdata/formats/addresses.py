@@ -30,9 +30,9 @@ def path_of(name: str, value: object) -> str:
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise OptionError(f"{name} {text!r} is no path: {error.reason}") from error
+        raise OptionError(f"{name} {text!r} is not a path: {error.reason}") from error
     if not raw or b"\0" in raw:
-        raise OptionError(f"{name} {text!r} is no path: it {'holds a NUL byte' if raw else 'is empty'}")
+        raise OptionError(f"{name} {text!r} is not a path: it {'holds a NUL byte' if raw else 'is empty'}")
     return text
 
 

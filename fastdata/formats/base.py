@@ -143,7 +143,7 @@ def check_size(reader: Reader, index: int, size: int) -> None:
     if size > most_bytes(most):
         raise FormatError(
             f"{record_name(reader, index)}: its {size:,} bytes are more than an image of {most:,} pixels takes "
-            "(max_pixels); it is damaged, or no image"
+            "(max_pixels); it is damaged or not an image"
         )
 
 

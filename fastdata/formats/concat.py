@@ -211,7 +211,7 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
             if here != there:
                 raise FormatError(
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
-                    "pictures are decoded differently; convert them alike"
+                    "images are decoded differently; convert them with the same options"
                 )
     # The largest, which is held against the limit of whoever reads; none where one of them states none.
     limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything, in what others wrote

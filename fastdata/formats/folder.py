@@ -139,7 +139,7 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
             try:
                 kind = 0 if entry.is_dir() else 1 if entry.is_file() else 2
                 if kind == 1 and entry.is_symlink() and suffix_format(name) and not _leads_to_image(entry.path):
-                    found.rejected.append((path, "a link to a file that is no image"))
+                    found.rejected.append((path, "a link to a file that is not an image"))
                     continue
                 dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
                 words = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
@@ -240,7 +240,7 @@ def _kind_of(root: str, path: str, found: FolderScan) -> tuple[str | None, str]:
             kind = sniff(read_file(place(root, path), SNIFF_BYTES))
         except OSError as error:
             raise_resource_error(error, place(root, path))
-            words = f"its ending does not say image, and it cannot be read: {error.strerror or error}"
+            words = f"its suffix is not that of an image, and it cannot be read: {error.strerror or error}"
             found.unread.append((path, words))
             return None, words
     # An array is a picture in our files only.

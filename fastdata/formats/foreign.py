@@ -99,7 +99,9 @@ class ForeignIndex:
         first = next(tally.first for tally in tallies if tally.count)
         total = self._images + count
         some = f"{count} of {total} {self._noun} with" if self._images else f"{total} {self._noun}, none of them with"
-        what = "an image that is read" if self._given is None else f"the field {self._given!r} that image_field names"
+        what = (
+            "an image that can be read" if self._given is None else f"the field {self._given!r} that image_field names"
+        )
         if self._images:
             what = what.replace("an image", "no image").replace("the field", "no field")
         raise FormatError(f"{self._where}: {some} {what}, such as {first}; {self._cure()}")
@@ -108,8 +110,8 @@ class ForeignIndex:
         if self._given is not None:
             return "name a field that all of them have, or leave the others out of the data"
         return (
-            "a field of an image is named jpg, png, webp or the like, image_field= names any other; leave what is no "
-            "record out of the data, or convert the images with `fastdata convert`"
+            "a field of an image is named jpg, png, webp or the like, image_field= names any other; leave out what is "
+            "not a record, or convert the images with `fastdata convert`"
         )
 
     def _refuse_label_files(self, folders: Sequence[str]) -> None:

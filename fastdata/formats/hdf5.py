@@ -149,10 +149,10 @@ def _wrong_filling(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterat
         yield "the payload is not the fields of all records, end to end"
     filling = file.pieces(int(ends[-1]), PAYLOAD_AT + tree[PAYLOAD].size)
     if any(np.frombuffer(piece, np.uint8).any() for piece in filling):
-        yield "what fills up the payload has changed"
+        yield "the padding of the payload has changed"
     begin, room = _place(tree[MANIFEST], "|u1")
     if file.read(begin, room) != packed.manifest.to_json().ljust(room):
-        yield "what fills up the manifest has changed"
+        yield "the padding of the manifest has changed"
 
 
 class _Readable(io.RawIOBase):

@@ -128,7 +128,7 @@ def _scanned(path: str) -> folder.FolderScan:
     if unlisted:
         more = f" ({len(unlisted) - 1:,} more like it)" if len(unlisted) > 1 else ""
         raise FormatError(
-            f"{path}: {unlisted[0][0]}: {unlisted[0][1]}{more}, and what is there would depend on who looks; make it "
+            f"{path}: {unlisted[0][0]}: {unlisted[0][1]}{more}, so the data would depend on who reads them; make it "
             "readable, or move it out of the folder"
         )
     return found

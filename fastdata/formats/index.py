@@ -193,7 +193,7 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
         FormatError: these bytes are no index, or it does not fit into them.
     """
     if bytes(buffer[:8]) != _MAGIC or not bytes(buffer[8:16]).isdigit():
-        raise FormatError(f"{where}: no fastdata index here; convert the data again")
+        raise FormatError(f"{where}: not a fastdata index; convert the data again")
     base = 16 + int(bytes(buffer[8:16]))
     if base > _MOST_HEADER:
         raise FormatError(f"{where}: damaged index (a header of {base:,} bytes); convert the data again")

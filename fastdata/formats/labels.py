@@ -123,8 +123,8 @@ class Labels:
         """
         if self._wrong.count:
             raise FormatError(
-                f"{self._where}: {self._wrong.of('label')} with no integer ({self._wrong.first}); label_field= names "
-                "where the class number is, such as 'json:label'; label_field='' reads the data without labels"
+                f"{self._where}: {self._wrong.of('label')} without an integer ({self._wrong.first}); label_field= "
+                "names where the class number is, such as 'json:label'; label_field='' reads the data without labels"
             )
         if self._given and self._without.count:
             raise FormatError(
@@ -154,7 +154,7 @@ class Labels:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"field {self._field!r} is no JSON") from error
+            raise ValueError(f"field {self._field!r} is not valid JSON") from error
         for name in self._path:
             value = _entry(value, name)
         number = value if type(value) is int and abs(value) < 1 << 63 else None

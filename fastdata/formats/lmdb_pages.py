@@ -48,11 +48,11 @@ def page_size(head: bytes | memoryview, where: str) -> int:
         FormatError: no LMDB, or one of another version.
     """
     if len(head) < HEAD + _META.size or bytes(head[HEAD : HEAD + 4]) != MAGIC:
-        raise FormatError(f"{where}: no LMDB data file; convert the images with `fastdata convert`")
+        raise FormatError(f"{where}: not an LMDB data file; convert the images with `fastdata convert`")
     _, version, _, size = _META.unpack_from(head, HEAD)
     if version != _VERSION or not 512 <= size <= MAX_PAGE or size & (size - 1):
         raise FormatError(
-            f"{where}: LMDB data of version {version} and pages of {size} bytes; version 1 (LMDB 0.9) would do"
+            f"{where}: LMDB data of version {version} and pages of {size} bytes; only version 1 (LMDB 0.9) is supported"
         )
     return int(size)
 
@@ -150,8 +150,8 @@ class _Walk:
             low, high, flags, length = _NODE.unpack_from(page, place)
             if flags & (_SUB | _DUP):
                 raise FormatError(
-                    f"{self._where}: an LMDB with named databases or several values a key; one plain database is read: "
-                    "convert the images with `fastdata convert`"
+                    f"{self._where}: an LMDB with named databases or several values a key; only a single plain "
+                    "database can be read: convert the images with `fastdata convert`"
                 )
             if not 0 < length <= _MAX_KEY:
                 raise self._damaged(f"a key of {length} bytes")

@@ -80,8 +80,8 @@ def manifest_in(file: CheckedFile, begin: int, end: int, name: str) -> Manifest:
 
 def _too_large(where: str, size: int) -> FormatError:
     return FormatError(
-        f"{where}: {size:,} bytes are too large for a manifest (at most {MOST_MANIFEST:,}): it is damaged, or no "
-        "manifest; convert the data again"
+        f"{where}: {size:,} bytes are too large for a manifest (at most {MOST_MANIFEST:,}): it is damaged or not "
+        "a manifest; convert the data again"
     )
 
 

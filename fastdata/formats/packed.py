@@ -282,7 +282,7 @@ class PackedReader(Closing, LocatedReader, Verified):
                 if checked and name == "cls":  # nobody can tell what a changed one was
                     label = parse_label(key, data) if crc == wanted else int(stated)
             if checked and label != stated:
-                yield Problem(row, key, f"the index has the label {stated}, its fields {label}")
+                yield Problem(row, key, f"the index has the label {stated}, its fields have {label}")
         except Exception as error:
             yield Problem(row, key, words_of(error, f"{self.path}: record {key!r}"))
 

@@ -65,19 +65,21 @@ def check_rows(columns: Columns, fields: int, classes: int, lengths: Sequence[in
     """
     count, size, label = len(columns["label"]), columns["size"], columns["label"]
     steps = {"key_end": (1, MAX_NAME_BYTES), "path_end": (0, MAX_PATH_BYTES), "start": (0, fields)}
-    found = [f"{name} does not rise as it should" for name, step in steps.items() if not _steps(columns[name], *step)]
-    found += [f"{name} does not rise" for name in ("hash", "file") if not _rises(columns[name])]
+    found = [
+        f"{name} does not increase as it should" for name, step in steps.items() if not _steps(columns[name], *step)
+    ]
+    found += [f"{name} does not increase" for name in ("hash", "file") if not _rises(columns[name])]
     # Else blobs overlap, and to read every record could be to read a file as often as there are records.
     if len(size) and (size.min() < 0 or size.sum(dtype=np.float64) > sum(lengths)):
         found.append("size adds up to more than the data")
     if not _within(columns["file"], 0, len(lengths)):
-        found.append("file points at no file")
+        found.append("file points at a file that does not exist")
     if not _within(columns["hash_row"], 0, count) or not _each_once(columns["hash_row"]):
         found.append("hash_row does not name each record once")
     if not _within(columns["key_bytes"], ord(" "), 256):
         found.append("key_bytes holds control characters")
     if classes and not _within(label, -1, classes):
-        found.append(f"label is none of the {classes} classes")
+        found.append(f"label is not one of the {classes} classes")
     if found:
         raise FormatError(f"{where}: damaged index (column {', '.join(found)}); convert the data again")
 

@@ -182,7 +182,7 @@ class _Shards:
             self._opened[folder] = cast("PackedReader", whole)
         rows = self._opened[folder].rows_in_file(name)
         if rows is None:
-            raise FormatError(f"{path}: damaged manifest: its index knows no such file; convert the data again")
+            raise FormatError(f"{path}: damaged manifest: its index does not contain this file; convert the data again")
         return SliceReader(self._opened[folder], rows.start, rows.stop)
 
 
@@ -264,7 +264,7 @@ def _check_members(packed: Packed, file: CheckedFile, number: int) -> Generator[
         name = names[field[blob]]
         wanted = bytes(-end % BLOCK) + header(f"{keys[row]}.{name}", size[blob])
         if offset[blob] - end != len(wanted) or file.read(end, len(wanted)) != wanted:
-            words = f"field {name!r}: the tar header before it, or what fills up the block before that, has changed"
+            words = f"field {name!r}: the tar header before it, or the padding before that, has changed"
             yield Problem(row, name_of(keys, row), words)
         end = offset[blob] + size[blob]
     return end

@@ -60,7 +60,7 @@ def incomplete(path: str) -> FormatError:
     """The error for a tar of ours that lacks what says where its records lie."""
     return FormatError(
         f"{path}: written by fastdata, but its {MANIFEST_NAME} is missing, at its end or beside it: the file was cut, "
-        "or only a part of a folder copied, or conversion was never finished; copy all of it again, or convert again"
+        "or only a part of a folder copied, or the conversion never finished; copy all of it again, or convert again"
     )
 
 
@@ -83,7 +83,7 @@ def _records(number: int, path: str, index: ForeignIndex, read: Read) -> Iterato
         if not field:
             others = others or repr(member.name)
             if _is_bare_image(member, number, read):
-                index.add_other(f"{member.name!r}, whose name has no ending")
+                index.add_other(f"{member.name!r}, whose name has no suffix")
             continue
         if key != current and fields:
             yield current, fields
@@ -95,7 +95,7 @@ def _records(number: int, path: str, index: ForeignIndex, read: Read) -> Iterato
     if fields:
         yield current, fields
     if others and not found:
-        index.add_other(f"all of {path}, where {others} is no member KEY.FIELD")
+        index.add_other(f"all of {path}, where {others} is not a member KEY.FIELD")
 
 
 def _split(member: Member) -> tuple[str, str]:

@@ -58,7 +58,7 @@ def members(path: str) -> Iterator[Member]:
         try:
             yield from _Scan(file).members()
         except _HeaderError as error:
-            raise FormatError(f"{path}: no readable tar ({error})") from error
+            raise FormatError(f"{path}: not a readable tar file ({error})") from error
 
 
 class _HeaderError(Exception):
@@ -108,7 +108,7 @@ class _Scan:
         if not _is_header(block):
             if not place:
                 raise _HeaderError("it does not begin with a header")
-            raise self._cut(place, "what follows the last whole member is no header")
+            raise self._cut(place, "what follows the last whole member is not a header")
         return block
 
     def _member(self, block: bytes, name: str, data: int, size: int, sparse: bool) -> Member:
@@ -121,7 +121,7 @@ class _Scan:
             )
         regular = kind in (_REGULAR, b"\0", b"7")
         if not regular and kind not in _WITHOUT_BYTES and kind not in _ASIDE:
-            raise _HeaderError(f"member {name!r} of type {kind!r}, which no single tar on a disk has")
+            raise _HeaderError(f"member {name!r} of type {kind!r}, which is not supported")
         return Member(name, regular, data, size, block[265:297].partition(b"\0")[0])
 
     def _extended(self, place: int, size: int) -> bytes:
@@ -228,11 +228,11 @@ def _number(field: bytes, place: int) -> int:
         return value
     digits = _OCTAL.fullmatch(field.partition(b"\0")[0])
     if digits is None:
-        raise _HeaderError(f"no number at byte {place}: {field!r}")
+        raise _HeaderError(f"not a number at byte {place}: {field!r}")
     return int(digits[1] or b"0", 8)
 
 
 def _decimal(value: bytes, place: int) -> int:
     if not value.isdigit() or len(value) > 18:
-        raise _HeaderError(f"no size before byte {place}: {value[:20]!r}")
+        raise _HeaderError(f"not a size before byte {place}: {value[:20]!r}")
     return int(value)

@@ -96,7 +96,7 @@ def check_index_file(path: str, manifest: Manifest, begin: int = 0, end: int | N
         for piece in file.pieces(begin, file.length if end is None else end):
             digest.update(piece)
     if digest.hexdigest() != manifest.index_sha256:
-        yield Problem(DATA_SET, path, "what fills up the index has changed")
+        yield Problem(DATA_SET, path, "the padding of the index has changed")
 
 
 def locations_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
@@ -142,9 +142,9 @@ def _wrong(columns: Columns, manifest: Manifest, keys: Sequence[str]) -> Iterato
 def _wrong_names(codes: NDArray[Any], manifest: Manifest) -> Iterator[tuple[int, str]]:
     """Names of fields and classes that the manifest cannot have."""
     fields = manifest.fields
-    yield from ((DATA_SET, f"{name!r} is no name of a field") for name in fields if not is_field_name(name))
+    yield from ((DATA_SET, f"{name!r} is not a valid field name") for name in fields if not is_field_name(name))
     for kind, names in ("field", fields), ("class", manifest.classes):
-        yield from ((DATA_SET, f"the {kind} {name!r} is there twice") for name, n in Counter(names).items() if n > 1)
+        yield from ((DATA_SET, f"the {kind} {name!r} appears twice") for name, n in Counter(names).items() if n > 1)
     used = np.zeros(len(fields), bool)
     used[codes[codes < len(fields)]] = True
     yield from ((DATA_SET, f"no record has the field {fields[code]!r}") for code in np.flatnonzero(~used).tolist())
@@ -183,7 +183,7 @@ def _not_found(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[i
     found = np.zeros(len(hashes), bool)
     found[rows[known[table[known] == hashes[rows[known]]]]] = True
     for row in np.flatnonzero(~found).tolist():
-        yield row, "it cannot be found by its key: the index has another hash"
+        yield row, "it cannot be found by its key: the index holds a different hash"
 
 
 def _twice(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[tuple[int, str]]:
