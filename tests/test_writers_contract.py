@@ -198,7 +198,7 @@ def test_bytes_like_fields_of_every_shape(tmp_path: Path, layout: str) -> None:
         ({"options": {"x": object()}}, "JSON"),
         ({"options": {"x": float("nan")}}, "JSON"),
         ({"shard_size": 0}, "shard_size"),
-        ({"format": "zip"}, "lmdb, hdf5, tar"),
+        ({"format": "zip"}, "'lmdb', 'hdf5' or 'tar'"),
     ],
 )
 def test_options_are_checked_first(tmp_path: Path, options: dict[str, object], words: str) -> None:
