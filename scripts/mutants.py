@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         "batch: one image is prepared at a time",
         SAMPLES,
-        "_BEGUN, _BEGUN_BYTES = 32,",
-        "_BEGUN, _BEGUN_BYTES = 1,",
+        "_PREPARED, _PREPARED_BYTES = 32,",
+        "_PREPARED, _PREPARED_BYTES = 1,",
         BY_32,
     ),
 )

@@ -74,15 +74,15 @@ def check_cut(data: Any, box: tuple[int, int, int, int], scale: int, decoder: De
     """The pixels of a box, cut and whole, are the same."""
     found = load(data)
     assert found is not None
-    width, height = found.header.width, found.header.height
+    height, width = found.header.size
     x0, y0, x1, y1 = box
     x0, y0, x1, y1 = x0 - x0 % scale, y0 - y0 % scale, min(-(-x1 // scale) * scale, width), y1
     y1 = min(-(-y1 // scale) * scale, height)
     small, (x, y), size = cropindex.cut_loaded(found, (x0, y0, x1, y1), scale)
-    whole, part = decoder(data, scale, (width, height)), decoder(small, scale, size)
+    whole, part = decoder(data, scale, (height, width)), decoder(small, scale, size)
     assert whole is not None
     assert part is not None
-    assert part.shape[:2] == (-(-size[1] // scale), -(-size[0] // scale))
+    assert part.shape[:2] == (-(-size[0] // scale), -(-size[1] // scale))
     rows, columns = slice(y0 // scale, -(-y1 // scale)), slice(x0 // scale, -(-x1 // scale))
     inside = part[y0 // scale - y // scale :, x0 // scale - x // scale :]
     expected = whole[rows, columns]

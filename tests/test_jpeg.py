@@ -10,6 +10,7 @@ from PIL import Image
 
 from fastdata.codec import jpeg
 from fastdata.codec.opencv import imdecode
+from fastdata.size import Size
 from tests import images, needs
 from tests.test_cropindex import made
 
@@ -23,7 +24,7 @@ def test_both_decoders_give_the_same_pixels(name: str, scale: int) -> None:
     data = images.odd_images()[name][0]
     other = imdecode(data, jpeg.FLAGS[scale])[0]
     try:
-        size = Image.open(io.BytesIO(data)).size
+        size = Size(*Image.open(io.BytesIO(data)).size[::-1])
         got = fast(data, scale, size, None)
     except (ValueError, OSError):
         return  # it refuses, and OpenCV is asked
@@ -33,7 +34,7 @@ def test_both_decoders_give_the_same_pixels(name: str, scale: int) -> None:
 def test_a_decoder_that_needs_no_size_is_used_for_the_smallest_pictures() -> None:
     data = made(7, 5)
     for scale in (1, 2, 4, 8):
-        got = jpeg.pixels(data, scale, (7, 5))
+        got = jpeg.pixels(data, scale, Size(5, 7))
         np.testing.assert_array_equal(got, imdecode(data, jpeg.FLAGS[scale])[0])
 
 
@@ -41,9 +42,9 @@ def test_scratch_memory_is_used_where_it_is_large_enough() -> None:
     needs.package("simplejpeg")
     data, scratch = made(100, 80), np.zeros(100 * 80 * 3, np.uint8)
     for scale in (1, 2, 4):
-        got = jpeg.pixels(data, scale, (100, 80), scratch)
+        got = jpeg.pixels(data, scale, Size(80, 100), scratch)
         assert got is not None
         assert np.shares_memory(got, scratch)
         np.testing.assert_array_equal(got, imdecode(data, jpeg.FLAGS[scale])[0])
-    small = jpeg.pixels(data, 1, (100, 80), np.zeros(99, np.uint8))
+    small = jpeg.pixels(data, 1, Size(80, 100), np.zeros(99, np.uint8))
     np.testing.assert_array_equal(small, imdecode(data, jpeg.FLAGS[1])[0])

@@ -34,7 +34,7 @@ def _usual_parts() -> None:
 def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "_usual_parts" not in request.fixturenames:
         monkeypatch.setattr(processes, "_LEAST_PART", 3)
-        monkeypatch.setattr(sample_maker, "_BEGUN", 4)  # what a forked worker has, too
+        monkeypatch.setattr(sample_maker, "_PREPARED", 4)  # what a forked worker has, too
 
 
 @pytest.fixture(scope="module")

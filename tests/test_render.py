@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +19,7 @@ from PIL import Image
 from fastdata.codec import engines, jpeg
 from fastdata.codec.decode import Rules, decode
 from fastdata.codec.encode import encode
+from fastdata.codec.encoded import raw_view
 from fastdata.errors import CutError, DecodeError, OptionError, TooLargeError
 from fastdata.transforms import (
     CenterCrop,
@@ -31,7 +33,7 @@ from fastdata.transforms import (
     ResizeShorter,
 )
 from fastdata.transforms import engines as choice
-from fastdata.transforms.render import raw_view, render, render_array
+from fastdata.transforms.render import render, render_array
 from tests import images, needs
 from tests.test_cropindex import made, without_index
 
@@ -51,6 +53,17 @@ CHAINS = {
     "two resizes": [ResizeShorter(100), RandomResizedCrop(30), RandomHorizontalFlip()],
     "nothing": [],
 }
+
+
+class Planned(Pipeline):
+    """Plans by a function of the size."""
+
+    def __init__(self, plan_of: Callable[[Any], Plan]) -> None:
+        super().__init__()
+        self._plan_of = plan_of
+
+    def plan(self, size: Any, row: Any) -> Plan:
+        return self._plan_of(size)
 
 
 def bare(data: bytes) -> bytes:
@@ -83,7 +96,7 @@ def test_a_scale_gives_the_same_pixels_by_index_and_whole(chain: str, width: int
     row = pipeline.numbers(seed, 0, [0])[0].tolist()
     with pytest.MonkeyPatch.context() as patch:
         got = pipeline.render(data, row)
-        patch.setattr("fastdata.transforms.render.load", lambda data: None)
+        patch.setattr("fastdata.codec.encoded.load", lambda data: None)
         np.testing.assert_array_equal(pipeline.render(data, row), got)
 
 
@@ -110,8 +123,8 @@ def test_the_scale_leaves_at_least_the_target(
     target: int, scale: int, decoded: list[tuple[int, tuple[int, ...]]]
 ) -> None:
     data = made(256, 300)
-    render(data, lambda size: Plan.whole(size).resize((target, target)))
-    render(data, lambda size: Plan.whole(size).resize((target, target)), exact=True)
+    render(data, Planned(lambda size: Plan.whole(size).resize((target, target))))
+    render(data, Planned(lambda size: Plan.whole(size).resize((target, target))), exact=True)
     assert [one[0] for one in decoded] == [scale, 1]
 
 
@@ -125,21 +138,21 @@ def test_a_scale_moves_nothing(size: tuple[int, int], turn: int) -> None:
     for box in ((0, 0, size[0], size[1]), (101, 53, 501, 363)):
         plan = Plan.whole(size[::-1]).crop(box).resize((48, 64))
         expected = render_array(whole, plan)
-        got = render(data, lambda _size, plan=plan: plan)  # type: ignore[misc]
+        got = render(data, Planned(lambda _size, plan=plan: plan))  # type: ignore[misc]
         assert np.abs(got.astype(int) - expected).mean() < 0.6
         assert np.abs(got.astype(int) - expected).max() <= 6
-        np.testing.assert_array_equal(render(data, lambda _size, plan=plan: plan, exact=True), expected)  # type: ignore[misc]
+        np.testing.assert_array_equal(render(data, Planned(lambda _size, plan=plan: plan), exact=True), expected)  # type: ignore[misc]
 
 
 def test_only_what_is_needed_is_decoded(decoded: list[tuple[int, tuple[int, ...]]]) -> None:
     data = encode(images.photo(640, 480), "jpg")
-    render(data, lambda size: Plan.whole(size).crop((100, 100, 180, 150)).resize((200, 200)))
+    render(data, Planned(lambda size: Plan.whole(size).crop((100, 100, 180, 150)).resize((200, 200))))
     # Intervals of 5 and rows of 1 MCU of 16 pixels around the box and its margin of one pixel.
     assert decoded[-1] == (1, (64, 160, 3))
     if choice.engine().regions:
-        render(data, lambda size: Plan.whole(size).resize((360, 480)).crop((200, 150, 280, 210)))
+        render(data, Planned(lambda size: Plan.whole(size).resize((360, 480)).crop((200, 150, 280, 210))))
         assert decoded[-1][1][0] <= 128
-    render(data, lambda size: Plan.whole(size).crop((10, 10, 10, 10)).pad((5, 5), 0, 0, (1, 2, 3)))
+    render(data, Planned(lambda size: Plan.whole(size).crop((10, 10, 10, 10)).pad((5, 5), 0, 0, (1, 2, 3))))
     assert len(decoded) == 2  # nothing is decoded for nothing
 
 
@@ -150,12 +163,12 @@ def test_every_kind_is_rendered_as_it_is_decoded(name: str) -> None:
         expected = decode(data)
     except DecodeError as error:
         with pytest.raises(type(error)):
-            render(data, Plan.whole)
+            render(data, Pipeline())
         return
-    np.testing.assert_array_equal(render(data, Plan.whole), expected)
+    np.testing.assert_array_equal(render(data, Pipeline()), expected)
     plan = Pipeline([ResizeShorter(21), CenterCrop(17), RandomHorizontalFlip(1)]).plan
     size = expected.shape[:2]
-    got = render(memoryview(data), lambda size: plan(size, [0]), exact=True)
+    got = render(memoryview(data), Planned(lambda size: plan(size, [0])), exact=True)
     np.testing.assert_array_equal(got, render_array(expected, plan(size, [0])))
 
 
@@ -199,26 +212,26 @@ def test_raw_pixels_are_read_where_they_lie() -> None:
     assert raw_view(images.npy(np.asfortranarray(rgb))) is None
     assert raw_view(data[:-1]) is None
     with pytest.raises(CutError):
-        render(data[:-1], Plan.whole)
+        render(data[:-1], Pipeline())
     with pytest.raises(TooLargeError):
-        render(data, Plan.whole, rules=Rules(max_pixels=6299))
+        render(data, Pipeline(), rules=Rules(max_pixels=6299))
 
 
 def test_the_rules_hold_for_cut_pictures_too() -> None:
     data = made(180, 140)
     with pytest.raises(TooLargeError, match="180 x 140"):
-        render(data, lambda size: Plan.whole(size).crop((0, 0, 8, 8)), rules=Rules(max_pixels=180 * 140 - 1))
+        render(data, Planned(lambda size: Plan.whole(size).crop((0, 0, 8, 8))), rules=Rules(max_pixels=180 * 140 - 1))
     short = data[: len(data) * 2 // 3]
     with pytest.raises(CutError):
-        render(short, lambda size: Plan.whole(size).crop((0, 0, 8, 8)))
-    kept = render(short, lambda size: Plan.whole(size).crop((0, 0, 64, 64)), rules=Rules(keep_damaged=True))
+        render(short, Planned(lambda size: Plan.whole(size).crop((0, 0, 8, 8))))
+    kept = render(short, Planned(lambda size: Plan.whole(size).crop((0, 0, 64, 64))), rules=Rules(keep_damaged=True))
     np.testing.assert_array_equal(kept, decode(data)[:64, :64])
 
 
 def test_another_size_than_the_header_s_is_planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     rgb = images.photo(50, 40)
-    monkeypatch.setattr("fastdata.transforms.render.decode", lambda *_, **__: rgb)
-    got = render(images.png(images.photo(60, 30)), Plan.whole)
+    monkeypatch.setattr("fastdata.codec.encoded.decode", lambda *_, **__: rgb)
+    got = render(images.png(images.photo(60, 30)), Pipeline())
     np.testing.assert_array_equal(got, rgb)
 
 
@@ -248,7 +261,7 @@ def test_every_engine_is_pillow_s_filter(name: str, monkeypatch: pytest.MonkeyPa
     # A region that is not whole in the reduced picture, whose edges no pixel from outside may cross.
     data = encode(rgb, "jpg")
     plan = Plan.whole((257, 333)).crop((31, 33, 232, 234)).resize((90, 90))
-    assert np.abs(render(data, lambda _: plan).astype(int) - render_array(decode(data), plan)).mean() < 3
+    assert np.abs(render(data, Planned(lambda _: plan)).astype(int) - render_array(decode(data), plan)).mean() < 3
 
 
 def test_threads_do_not_disturb_each_other() -> None:

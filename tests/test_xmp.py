@@ -19,6 +19,7 @@ from fastdata.codec.sniff import probe
 from fastdata.transforms.plan import Plan
 from fastdata.transforms.render import render
 from tests import images
+from tests.test_render import Planned
 
 RGB = images.photo(48, 36, 11)
 NAMED = b"XML:com.adobe.xmp"
@@ -139,7 +140,7 @@ def test_a_crop_of_an_indexed_jpeg_is_turned_too() -> None:
     found = load(data)
     assert found is not None
     assert not found.header.plain
-    part = render(data, lambda size: Plan.whole(size).crop((20, 10, 90, 70)))
+    part = render(data, Planned(lambda size: Plan.whole(size).crop((20, 10, 90, 70))))
     np.testing.assert_array_equal(part, decode(data)[10:70, 20:90])
     upright = load(with_app1(encode(rgb, "jpg", quality=95), XMP + packet(1)))
     assert upright is not None

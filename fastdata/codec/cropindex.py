@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from fastdata.codec.exif import app1_orientation
 from fastdata.codec.headers.jpeg import segments
 from fastdata.codec.info import Data
+from fastdata.size import Size
 
 Box = tuple[int, int, int, int]
 
@@ -69,7 +70,7 @@ class Header:
     """What the header of a cuttable JPEG says.
 
     Attributes:
-        width, height: in pixels, as stored.
+        size: as stored.
         across: the pixels that one interval covers in a row (the whole row where intervals are rows).
         down: the pixel rows that one row of intervals covers.
         columns, rows: the grid of intervals.
@@ -78,8 +79,7 @@ class Header:
         plain: gray or three colours, and stored upright, so that a cut is a part of the picture as it is seen.
     """
 
-    width: int
-    height: int
+    size: Size
     across: int
     down: int
     columns: int
@@ -139,10 +139,10 @@ def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> 
     row, rows = -(-width // across), -(-height // down)
     plain = components in (1, 3) and turn <= 1
     if row % interval == 0:
-        return Header(width, height, across * interval, down, row // interval, rows, head, size_at, plain)
+        return Header(Size(height, width), across * interval, down, row // interval, rows, head, size_at, plain)
     if interval % row == 0:
         bands = interval // row
-        return Header(width, height, across * row, down * bands, 1, -(-rows // bands), head, size_at, plain)
+        return Header(Size(height, width), across * row, down * bands, 1, -(-rows // bands), head, size_at, plain)
     return None
 
 
@@ -256,18 +256,19 @@ def cut(jpeg: Data, box: Box, *, scale: int = 1) -> tuple[Data, tuple[int, int]]
     return (jpeg, (0, 0)) if found is None else cut_loaded(found, box, scale)[:2]
 
 
-def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[Data, tuple[int, int], tuple[int, int]]:
-    """`cut` for a JPEG whose intervals are known already; gives the small JPEG's (width, height), too."""
+def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[Data, tuple[int, int], Size]:
+    """`cut` for a JPEG whose intervals are known already; gives the small JPEG's size, too."""
     header = found.header
+    whole_height, whole_width = header.size
     across, down, columns = header.across, header.down, header.columns
     c0, c1 = max(box[0] - scale, 0) // across, min(-(-(box[2] + scale) // across), columns)
     r0, r1 = max(box[1] - scale, 0) // down, min(-(-(box[3] + scale) // down), header.rows)
-    while min(c1 * across, header.width) - c0 * across <= 4 * scale and (c0 or c1 < columns):
+    while min(c1 * across, whole_width) - c0 * across <= 4 * scale and (c0 or c1 < columns):
         c0, c1 = (c0 - 1, c1) if c0 else (c0, c1 + 1)
     if c1 - c0 == columns and r1 - r0 == header.rows:
-        return found.jpeg, (0, 0), (header.width, header.height)
+        return found.jpeg, (0, 0), header.size
     x, y = c0 * across, r0 * down
-    height, width = min(r1 * down, header.height) - y, min(c1 * across, header.width) - x
+    height, width = min(r1 * down, whole_height) - y, min(c1 * across, whole_width) - x
     spans = found.bounds[r0 * columns : r1 * columns + 1]
     firsts, lasts = spans[c0:-1:columns], spans[c1::columns]
     jpeg, head, at = found.jpeg, header.head, header.size_at
@@ -280,4 +281,4 @@ def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[Data, tuple[i
     data = np.frombuffer(out, np.uint8)
     data[marks.ravel()] = _NUMBERS[: marks.size]
     data[-1] = 0xD9
-    return out, (x, y), (width, height)
+    return out, (x, y), Size(height, width)

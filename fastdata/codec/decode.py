@@ -38,6 +38,7 @@ from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.codec.sniff import probe
 from fastdata.codec.turn import upright
 from fastdata.errors import CutError, DecodeError, FastdataError, TooLargeError, resource_error
+from fastdata.size import Size
 
 if TYPE_CHECKING:
     from fastdata.codec.icc import Conversion
@@ -72,6 +73,9 @@ class Rules:
             min(most, max_pixels) if type(most) is int and most > 0 else max_pixels,
             options.get("keep_damaged") is True,
         )
+
+
+DEFAULT_RULES = Rules()
 
 
 def decode(
@@ -173,7 +177,7 @@ def _opencv_reads(info: ImageInfo) -> bool:
 def _jpeg(data: Data, info: ImageInfo, reduce: int, keep: bool, notes: list[str]) -> NDArray[np.uint8] | None:
     """A JPEG's pixels; None for those that only Pillow reads, or nobody."""
     whole = jpeg.ended(data) if info.cut else data
-    pixels, said = jpeg.examined(whole, reduce, (info.width, info.height))
+    pixels, said = jpeg.examined(whole, reduce, Size(info.height, info.width))
     if pixels is None:
         return None
     if jpeg.ends_early(said):

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from fastdata.codec.chatter import condense
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.errors import resource_error
+from fastdata.size import Size
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
 
 RGB = NDArray[np.uint8]
-Size = tuple[int, int]
 
 # OpenCV has no REDUCED flags for RGB order; these bits of its BGR flags set the scale alone.
 FLAGS = {1: COLOR} | {
@@ -36,6 +36,7 @@ FLAGS = {1: COLOR} | {
 # simplejpeg takes the smallest of the scales 1/8, 2/8, ... that gives the size asked for. From 8 pixels on each of
 # them gives another size, so that the one meant is found.
 _SURE = 8
+_UNKNOWN = Size(0, 0)
 
 
 # What libjpeg warns of, and goes on; anything else ends its work.
@@ -47,13 +48,13 @@ _WARNINGS = (
 _ENDS_EARLY = ("Corrupt JPEG data: premature end", "Premature end of JPEG")
 
 
-def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None = None) -> RGB | None:
+def pixels(data: Data, scale: int = 1, size: Size = _UNKNOWN, scratch: RGB | None = None) -> RGB | None:
     """Decode a JPEG that gives no cause for complaint.
 
     Args:
         data: the whole file.
         scale: 1, 2, 4 or 8; sides are rounded up.
-        size: the stored (width, height), which simplejpeg needs to be told for a scale.
+        size: as stored, which simplejpeg needs for a scale.
         scratch: memory that the result may lie in, until the next call with the same.
 
     Returns:
@@ -63,7 +64,7 @@ def pixels(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None 
     return None if said else found
 
 
-def examined(data: Data, scale: int = 1, size: Size = (0, 0), scratch: RGB | None = None) -> tuple[RGB | None, str]:
+def examined(data: Data, scale: int = 1, size: Size = _UNKNOWN, scratch: RGB | None = None) -> tuple[RGB | None, str]:
     """The pixels of a JPEG that may be damaged, and what libjpeg says about it ("" where it is whole)."""
     fast = _simplejpeg()
     if fast is not None and (scale == 1 or max(size) >= _SURE):
@@ -106,7 +107,7 @@ def _simplejpeg() -> Callable[..., RGB] | None:
         return None
 
     def decode(data: Data, scale: int, size: Size, scratch: RGB | None, strict: bool = True) -> RGB:
-        width, height = size
+        height, width = size
         # The frame header has been read before, by us; should libjpeg read another size, it raises.
         buffer = scratch if scratch is not None and 0 < 3 * width * height <= scratch.size else None
         if scale == 1:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.decode import Rules, decode
+from fastdata.codec.decode import DEFAULT_RULES, Rules, decode
 from fastdata.codec.encode import Encoding, encode
+from fastdata.codec.encoded import open_encoded
 from fastdata.fields.base import Field
 from fastdata.fields.collate import image_tensor, stacked
 from fastdata.record import IMAGE_FIELDS
-from fastdata.transforms.render import render, render_array
+from fastdata.transforms.render import render_array, render_plan
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
     from fastdata.transforms.plan import Plan
 
 RGB = NDArray[np.uint8]
-_RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ImageField(Field[RGB]):
         quality: 1 to 100, for "jpg" and "webp".
     """
 
-    rules: Rules = _RULES
+    rules: Rules = DEFAULT_RULES
     encoding: Encoding = "png"
     quality: int = 90
 
@@ -51,7 +51,7 @@ class ImageField(Field[RGB]):
 
     def make(self, data: Data, plan: Plan | None) -> RGB:
         """Of a JPEG with a crop index and of raw pixels, only what the plan needs is decoded."""
-        return self.decode(data) if plan is None else render(data, lambda _: plan, rules=self.rules)
+        return self.decode(data) if plan is None else render_plan(open_encoded(data, self.rules), plan)
 
     def encode(self, value: RGB) -> tuple[str, bytes]:
         return self.encoding, encode(value, self.encoding, quality=self.quality)

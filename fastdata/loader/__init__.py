@@ -3,6 +3,7 @@
     settings.py    what a loader was asked for, checked, as one frozen value
     schedule.py    which samples make batch k of an epoch; resume positions
     sample_maker.py  how one sample is made; what a worker needs to know
+    sample_log.py  what goes wrong with samples, and what there is to say of them
     generators.py  the generators around user callables
     layout.py      how a batch lies in memory
     ring.py        the slots of shared memory, and who holds them

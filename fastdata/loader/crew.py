@@ -20,7 +20,8 @@ from fastdata.formats.base import Reader
 from fastdata.formats.locations import Locations
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_maker import Failure, Remark, SampleMaker, SampleSpec
+from fastdata.loader.sample_log import Failure, Remark
+from fastdata.loader.sample_maker import SampleMaker, SampleSpec
 
 # Keys of samples in an error.
 _SHOWN = 8

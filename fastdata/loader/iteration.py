@@ -16,7 +16,7 @@ from fastdata.loader.crew import Crew, Job, Lost, too_slow
 from fastdata.loader.jobs import Jobs
 from fastdata.loader.layout import Layout
 from fastdata.loader.passes import Pass
-from fastdata.loader.sample_maker import Failure
+from fastdata.loader.sample_log import Failure
 from fastdata.loader.settings import Settings
 from fastdata.signals import uninterrupted, uninterrupted_finalizer
 from fastdata.turn import Turn

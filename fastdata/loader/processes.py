@@ -22,7 +22,8 @@ from fastdata.loader.crew import Job, Laid, merged, too_slow
 from fastdata.loader.layout import Layout
 from fastdata.loader.member import GRACE_SECONDS, Member, Part
 from fastdata.loader.ring import PAGE, Ring
-from fastdata.loader.sample_maker import Failure, SampleSpec
+from fastdata.loader.sample_log import Failure
+from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.start import check_main
 from fastdata.sharedmem import SharedBlock
 from fastdata.signals import uninterrupted

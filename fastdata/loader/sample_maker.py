@@ -1,4 +1,4 @@
-"""SampleSpec: how one sample is made. In: a record's place and the epoch. Out: a picture, in its place in a batch.
+"""Sample maker: locations of records and an epoch flow in, samples flow out, or straight into their rows of a batch.
 
 The same code runs in worker processes, in threads and in the main process, and every random number is a function of
 (seed, epoch, index, occurrence, view), so that the result is the same in all of them. torch is not imported here.
@@ -7,65 +7,34 @@ The same code runs in worker processes, in threads and in the main process, and 
 from __future__ import annotations
 
 import sys
-import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.errors import (
-    FastdataError,
-    FormatError,
-    LoadError,
-    ResourceError,
-    WorkerError,
-    resource_error,
-    resource_words,
-)
+from fastdata.codec.encoded import DamagedPart, IndexedJpeg, PreparedDecode, open_encoded, open_whole
+from fastdata.errors import FormatError
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
 from fastdata.formats.locations import NO_FILE, BlobSource, Locations
 from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
+from fastdata.loader.sample_log import Failure, Notices, SampleLog, Wanted, wanted_samples
 from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
-from fastdata.transforms.render import Begun, begin
+from fastdata.transforms.plan import Plan
+from fastdata.transforms.render import carry_out, decoded_region, render_image
 
-# A row of `Locations`, with the record's occurrence in the epoch behind it.
-Place = list[int]
-# A sample of a job: its number there, its place, its row in the batch.
-Wanted = tuple[int, Place, int]
-# What there is to say about a sample that was made: its row in the batch, its record, the words.
-Remark = tuple[int, int, str]
-# What came of a job, but for the samples themselves.
-Notices = tuple[list["Failure"], list[Remark]]
-# Makes one sample, and takes down what there is to say of it.
-Make = Callable[[int, Place, int, list[str]], None]
-# So many pictures are begun before they are finished, of at most so many bytes together (but at least one). From 16 to
-# 128 all gave about a tenth more pictures than one by one.
-_BEGUN, _BEGUN_BYTES = 32, 4 << 20
+# So many images are prepared before they are decoded, of at most so many bytes together (but at least one). From 16 to
+# 128 all gave about a tenth more images than one by one.
+_PREPARED, _PREPARED_BYTES = 32, 4 << 20
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
-# What is kept of a reason: a whole batch may fail, and each failure passes through a pipe.
-_LONGEST_REASON = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A sample that could not be made: its row in the batch, its record, what went wrong, and the stack (of the first).
-
-    The reason is empty where the record's picture has no place: the reader knows why.
-    """
-
-    row: int
-    index: int
-    reason: str
-    stack: str
-    kind: type[Exception]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +42,7 @@ class SampleSpec:
     """What is needed to make the samples of a loader; picklable wherever its parts are.
 
     Attributes:
-        source: what reads the encoded pictures by their places.
+        source: what reads the encoded images by their locations.
         rules: how they are decoded.
         pipeline: what is done with them.
         seed: the loader's seed.
@@ -97,6 +66,25 @@ class SampleSpec:
         return None if size is None or self.pipeline.callables else Layout.picture(*size, self.views)
 
 
+class Prepared(NamedTuple):
+    """A sample of which the needed parts are cut out, but not decoded yet: for each view the plan and the part."""
+
+    wanted: Wanted
+    views: list[tuple[Plan, PreparedDecode]]
+
+
+class Draws(NamedTuple):
+    """What is drawn for the samples of a request, by view, then by sample.
+
+    Attributes:
+        numbers: for the geometric transforms, a row a sample.
+        seeds: of the generators around callables; empty where there are none.
+    """
+
+    numbers: list[list[list[float]]]
+    seeds: list[list[int]]
+
+
 class SampleMaker:
     """Makes samples by a spec. Records are given by rows (record, file, offset, size, crc, occurrence): what
     `locations_of` has of them, and how many times each has come before in the epoch.
@@ -118,120 +106,143 @@ class SampleMaker:
         self._scratch = Scratch()
         self._own_generators = own_generators(call.transform for call in spec.pipeline.callables)
 
-    def fill(self, epoch: int, places: Locations, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Notices:
-        """Make the samples of a batch, or of some rows of it, in their places."""
+    def fill(
+        self, epoch: int, locations: Locations, batch: NDArray[Any], layout: Layout, rows: Sequence[int]
+    ) -> Notices:
+        """Make the samples of a batch, or of some rows of it, in their places there."""
+        log, draws = self._log(), self._draws(epoch, locations)
+        wanted = deque(wanted_samples(locations, rows))
         if self._spec.layout is not None:  # geometry gives all of them this size: straight into their places
-            return self._fill(epoch, places, batch, rows)
-        making = self._making(epoch, places)
+            while wanted and not log.ended:
+                self._decode(self._prepare(wanted, draws, batch, log), draws, batch, log)
+            return log.notices()
+        for one in wanted:
+            notes = list[str]()
+            try:
+                for view, sample in enumerate(self._views(one, draws, notes)):
+                    layout.put(sample, batch[one.row, view, ...])
+            except BaseException as error:
+                if log.failed(one, error):
+                    break
+            else:
+                log.remark(one, notes)
+        return log.notices()
 
-        def make(at: int, place: Place, row: int, notes: list[str]) -> None:
-            for view, sample in enumerate(making(at, place, notes)):
-                layout.put(sample, batch[row, view, ...])
-
-        return self._each(_listed(places, rows), make)
-
-    def _fill(self, epoch: int, places: Locations, batch: NDArray[np.uint8], rows: Sequence[int]) -> Notices:
-        """Some samples are begun, then finished, then the next ones: see `begin`."""
-        spec, failures, remarks = self._spec, list[Failure](), list[Remark]()
-        numbers = self._numbers(epoch, places)
-        begun: dict[int, list[tuple[int, Begun]]] = {}
-
-        def start(at: int, place: Place, row: int, notes: list[str]) -> None:
-            data = self._data(place)
-            for view, out in enumerate(batch[row]):
-                plan_of = spec.pipeline.plan_of(numbers[view][at])
-                found = begin(data, plan_of, out=out, exact=spec.exact, rules=spec.rules, notes=notes)
-                if isinstance(found, Begun):
-                    begun.setdefault(at, []).append((view, found))
-
-        def finish(at: int, place: Place, row: int, notes: list[str]) -> None:
-            for view, started in begun.pop(at):
-                if started.finish() is None:
-                    self._picture(self._data(place), numbers[view][at], notes, batch[row, view])
-
-        def each(wanted: list[Wanted], make: Make) -> None:
-            found = self._each(wanted, make)
-            failures.extend(found[0])
-            remarks.extend(found[1])
-
-        wanted = _listed(places, rows)
-        while wanted and (spec.skip or not failures):
-            room, count = _BEGUN_BYTES, 0
-            while count < min(len(wanted), _BEGUN) and room > 0 and (spec.skip or not failures):
-                one = wanted[count]
-                each([one], start)
-                room -= sum(len(started.jpeg) for _, started in begun.get(one[0], ()))
-                count += 1
-            each([one for one in wanted[:count] if one[0] in begun], finish)
-            del wanted[:count]
-        return sorted(failures, key=lambda failure: failure.row), remarks
-
-    def samples(self, epoch: int, places: Locations, rows: Sequence[int]) -> tuple[list[Any], Notices]:
+    def samples(self, epoch: int, locations: Locations, rows: Sequence[int]) -> tuple[list[Any], Notices]:
         """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
-        made: list[Any] = [None] * len(places)
-        making = self._making(epoch, places)
+        log, draws = self._log(), self._draws(epoch, locations)
+        made: list[Any] = [None] * len(locations)
+        for one in wanted_samples(locations, rows):
+            notes = list[str]()
+            try:
+                views = list(self._views(one, draws, notes))
+                made[one.number] = views if self._spec.views > 1 else views[0]
+            except BaseException as error:
+                if log.failed(one, error):
+                    break
+            else:
+                log.remark(one, notes)
+        return made, log.notices()
 
-        def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
-            views = list(making(at, place, notes))
-            made[at] = views if self._spec.views > 1 else views[0]
-
-        return made, self._each(_listed(places, rows), make)
-
-    def layout(self, epoch: int, places: Locations) -> Layout | Failure:
+    def layout(self, epoch: int, locations: Locations) -> Layout | Failure:
         """The layout of a sample."""
-        found: list[Layout] = []
-        making = self._making(epoch, places)
+        log, [one] = self._log(), wanted_samples(locations, [0])
+        try:
+            return Layout.of(next(self._views(one, self._draws(epoch, locations), [])), self._spec.views)
+        except BaseException as error:
+            log.failed(one, error)
+            return log.failures[0]
 
-        def make(at: int, place: Place, _row: int, notes: list[str]) -> None:
-            found.append(Layout.of(next(making(at, place, notes)), self._spec.views))
+    def _prepare(self, wanted: deque[Wanted], draws: Draws, batch: NDArray[np.uint8], log: SampleLog) -> list[Prepared]:
+        """Take the next samples, read and plan them, and cut out what is needed of their images.
 
-        failures, _ = self._each(_listed(places, [0]), make)
-        return failures[0] if failures else found[0]
+        An image that nothing can be cut out of is rendered at once: decoded ones would take memory meanwhile.
+        """
+        spec, room = self._spec, _PREPARED_BYTES
+        prepared: list[Prepared] = []
+        for _ in range(min(len(wanted), _PREPARED)):
+            one, notes = wanted.popleft(), list[str]()
+            views = list[tuple[Plan, PreparedDecode]]()
+            try:
+                image = open_encoded(self._data(one), spec.rules)
+                for view, out in enumerate(batch[one.row]):
+                    numbers = draws.numbers[view][one.number]
+                    if isinstance(image, IndexedJpeg):
+                        plan = spec.pipeline.plan(image.size, numbers)
+                        region, scale = decoded_region(plan, exact=spec.exact)
+                        part = image.prepare(region, scale)
+                        views.append((plan, part))
+                        room -= len(part.jpeg)
+                    else:
+                        render_image(image, spec.pipeline, numbers, out=out, exact=spec.exact, notes=notes)
+            except BaseException as error:
+                if log.failed(one, error):
+                    break
+                continue
+            if views:
+                prepared.append(Prepared(one, views))
+            log.remark(one, notes)
+            if room <= 0:
+                break
+        return prepared
 
-    def _numbers(self, epoch: int, places: Locations) -> list[Any]:
-        """What the geometric transforms draw: by view, then by sample."""
-        numbers, seed = self._spec.pipeline.numbers, self._spec.seed
-        return [numbers(seed, epoch, places[:, 0], places[:, -1], view).tolist() for view in range(self._spec.views)]
+    def _decode(self, prepared: list[Prepared], draws: Draws, batch: NDArray[np.uint8], log: SampleLog) -> None:
+        """Decode what was cut out, and carry the plans out into the batch."""
+        spec = self._spec
+        for one, views in prepared:
+            notes = list[str]()
+            try:
+                for view, (plan, part) in enumerate(views):
+                    try:
+                        carry_out(plan, part.decode(), batch[one.row, view])
+                    except DamagedPart:
+                        whole = open_whole(self._data(one), spec.rules)
+                        numbers, out = draws.numbers[view][one.number], batch[one.row, view]
+                        render_image(whole, spec.pipeline, numbers, out=out, exact=spec.exact, notes=notes)
+            except BaseException as error:
+                if log.failed(one, error):
+                    break
+                continue
+            log.remark(one, notes)
 
-    def _making(self, epoch: int, places: Locations) -> Callable[[int, Place, list[str]], Iterator[Any]]:
-        """Makes a sample, one view after the other of what is read once."""
-        pipeline, views = self._spec.pipeline, range(self._spec.views)
-        numbers = self._numbers(epoch, places)
-        seeds = [
-            keys(self._spec.seed, epoch, places[:, 0], stream=CALLABLES, occurrences=places[:, -1], view=v).tolist()
-            for v in views
-            if pipeline.callables
-        ]
-
-        def make(at: int, place: Place, notes: list[str]) -> Iterator[Any]:
-            data = self._data(place)
-            for view in views:
-                sample: Any = self._picture(data, numbers[view][at], notes)
-                if pipeline.callables:
-                    known = "torch" in sys.modules
-                    sample = self._called(sample, seeds[view][at])
-                    # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
-                    if not known and "torch" in sys.modules:
-                        sample = self._called(self._picture(data, numbers[view][at], notes), seeds[view][at])
-                yield sample
-
-        return make
+    def _views(self, one: Wanted, draws: Draws, notes: list[str]) -> Iterator[Any]:
+        """The views of a sample, one after the other, of an image that is read once."""
+        spec = self._spec
+        image = open_encoded(self._data(one), spec.rules)
+        for view, rows in enumerate(draws.numbers):
+            numbers = rows[one.number]
+            picture = render_image(image, spec.pipeline, numbers, exact=spec.exact, notes=notes)
+            if not spec.pipeline.callables:
+                yield picture
+                continue
+            seed, known = draws.seeds[view][one.number], "torch" in sys.modules
+            sample = self._called(picture, seed)
+            # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
+            if not known and "torch" in sys.modules:
+                picture = render_image(image, spec.pipeline, numbers, exact=spec.exact, notes=notes)
+                sample = self._called(picture, seed)
+            yield sample
 
     def _called(self, picture: NDArray[np.uint8], seed: int) -> Any:
-        """A picture after the user's callables, which draw from generators that are seeded for it."""
+        """An image after the user's callables, which draw from generators that are seeded for it."""
         with self._guard():
             seed_generators(seed, self._own_generators)
             return self._spec.pipeline.call(picture)
 
-    def _picture(
-        self, data: bytes | memoryview, numbers: Any, notes: list[str], out: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
-        spec = self._spec
-        return spec.pipeline.render(data, numbers, out=out, exact=spec.exact, rules=spec.rules, notes=notes)
+    def _draws(self, epoch: int, locations: Locations) -> Draws:
+        pipeline, seed = self._spec.pipeline, self._spec.seed
+        records, occurrences = locations[:, 0], locations[:, -1]
+        draws = Draws([], [])
+        for view in range(self._spec.views):
+            draws.numbers.append(pipeline.numbers(seed, epoch, records, occurrences, view).tolist())
+            if pipeline.callables:
+                seeds = keys(seed, epoch, records, stream=CALLABLES, occurrences=occurrences, view=view)
+                draws.seeds.append(seeds.tolist())
+        return draws
 
-    def _data(self, place: Place) -> bytes | memoryview:
-        """The encoded picture, right until the next one is read."""
-        _, file, offset, size, crc, _ = place
+    def _data(self, one: Wanted) -> bytes | memoryview:
+        """The encoded image, right until the next one is read."""
+        _, file, offset, size, crc, _ = one.location
         if file == NO_FILE:
             raise FormatError
         data = self._spec.source.read(file, offset, size, self._scratch)
@@ -239,36 +250,5 @@ class SampleMaker:
             check(data, crc)
         return data
 
-    def _each(self, wanted: list[Wanted], make: Make) -> Notices:
-        failures, remarks, notes = list[Failure](), list[Remark](), list[str]()
-        for at, place, row in wanted:
-            try:
-                make(at, place, row, notes)
-            except Exception as error:
-                failures.append(_failure(row, place[0], error, "" if failures else traceback.format_exc()))
-                if not self._spec.skip or issubclass(failures[-1].kind, ResourceError):
-                    break  # the batch will not be handed out
-                notes.clear()
-            except BaseException as error:
-                if not self._in_worker:
-                    raise
-                reason = f"a transform raised {error!r}; the loader can be iterated again"
-                failures.append(Failure(row, place[0], reason, traceback.format_exc(), WorkerError))
-                break
-            if notes:
-                remarks.append((row, place[0], "; ".join(dict.fromkeys(notes))))
-                notes.clear()
-        return failures, remarks
-
-
-def _listed(places: Locations, rows: Sequence[int]) -> list[Wanted]:
-    return [(at, place, row) for at, (place, row) in enumerate(zip(places.tolist(), rows, strict=True))]
-
-
-def _failure(row: int, index: int, error: Exception, stack: str) -> Failure:
-    machine = resource_error(error)
-    if machine is not None:  # no damage, so that it is not skipped
-        return Failure(row, index, resource_words(error)[:_LONGEST_REASON], stack, machine)
-    ours = type(error).__module__ == FastdataError.__module__  # those of others may take anything
-    reason = str(error) if ours else f"{type(error).__name__}: {error}"
-    return Failure(row, index, reason[:_LONGEST_REASON], stack, type(error) if ours else LoadError)
+    def _log(self) -> SampleLog:
+        return SampleLog(skip=self._spec.skip, in_worker=self._in_worker)

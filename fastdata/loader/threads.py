@@ -14,7 +14,8 @@ from fastdata.formats.locations import COLUMNS, Locations
 from fastdata.loader.crew import Job, Laid, Lost, SoloCrew, too_slow
 from fastdata.loader.generators import forsake
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_maker import Failure, SampleMaker, SampleSpec
+from fastdata.loader.sample_log import Failure
+from fastdata.loader.sample_maker import SampleMaker, SampleSpec
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0

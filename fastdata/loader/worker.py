@@ -29,7 +29,8 @@ from fastdata.errors import OptionError, ResourceError, resource_error, resource
 from fastdata.formats.locations import Locations
 from fastdata.loader.layout import Layout
 from fastdata.loader.ring import slot_words
-from fastdata.loader.sample_maker import Failure, Notices, SampleMaker, SampleSpec
+from fastdata.loader.sample_log import Failure, Notices
+from fastdata.loader.sample_maker import SampleMaker, SampleSpec
 from fastdata.sharedmem import SharedBlock
 
 

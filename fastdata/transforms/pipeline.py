@@ -85,22 +85,18 @@ class Pipeline:
     def render(
         self,
         data: Data,
-        row: Sequence[float],
+        row: Sequence[float] = (),
         *,
         out: NDArray[np.uint8] | None = None,
         exact: bool = False,
         rules: Rules | None = None,
         notes: list[str] | None = None,
     ) -> NDArray[np.uint8]:
-        """The planned pixels of an encoded picture; see `fastdata.transforms.render.render`."""
-        from fastdata.codec.decode import Rules  # OpenCV is needed from here on
+        """The planned pixels of an encoded image; see `fastdata.transforms.render.render`."""
+        from fastdata.codec.decode import DEFAULT_RULES  # OpenCV is needed from here on
         from fastdata.transforms.render import render
 
-        return render(data, self.plan_of(row), out=out, exact=exact, rules=rules or Rules(), notes=notes)
-
-    def plan_of(self, row: Sequence[float]) -> Callable[[Size], Plan]:
-        """`plan` for one row of numbers."""
-        return lambda size: self.plan(size, row)
+        return render(data, self, row, out=out, exact=exact, rules=rules or DEFAULT_RULES, notes=notes)
 
     def call(self, picture: Any, label: Any = None) -> Any:
         """The picture after the callables."""

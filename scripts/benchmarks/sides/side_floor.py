@@ -83,8 +83,8 @@ def _plans(reader: fastdata.Reader, share: NDArray[np.int64], pipeline: Pipeline
         found = load(reader.image(index)[1])
         if found is None:
             raise SystemExit(f"{reader.path}: the JPEG of record {index} has no crop index")
-        width, height = found.header.width, found.header.height
-        plan = pipeline.plan((height, width), row)
+        height, width = found.header.size
+        plan = pipeline.plan(found.header.size, row)
         scale = dct_scale(plan)
         part = plan.window is not None and takes_boxes(plan.region, plan.size, plan.antialias)
         x0, y0, x1, y1 = needed(plan) if part else plan.box
