@@ -22,7 +22,7 @@ from fastdata.converters.options import (
     check_effects,
     idle_options,
 )
-from fastdata.converters.places import check_apart, source_of, target_of
+from fastdata.converters.paths import check_apart, source_of, target_of
 from fastdata.converters.pool import CHUNK, Pool
 from fastdata.converters.report import ConvertReport, Note, notes_of_all, write_report
 from fastdata.converters.staging import check_name, check_target

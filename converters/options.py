@@ -63,7 +63,7 @@ class RecodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """Everything else that was asked for, besides the two places."""
+    """Everything else that was asked for, besides the two paths."""
 
     recode: RecodeOptions = field(default_factory=RecodeOptions)
     format: str | None = None

@@ -1,7 +1,7 @@
 """ConvertReport: what became of every file, as a value and as strict JSON.
 
 Promises: every file that is not hidden is counted once (kept, rejected or ignored); the JSON is pure ASCII without lone
-surrogates, whatever the names; the file is written beside its place and renamed, so that it is whole or absent.
+surrogates, whatever the names; the file is written beside its path and renamed, so that it is whole or absent.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def notes_of_all(became_lossy: Counter[str], profiles: Counter[str]) -> list[Not
     return notes
 
 
-def check_place(path: str) -> None:
+def check_report_path(path: str) -> None:
     """Refuse, before the work begins, a report that could not be written after it.
 
     Raises:
@@ -153,7 +153,7 @@ def check_place(path: str) -> None:
 
 
 def write_report(report: ConvertReport, path: str) -> None:
-    """Write the report beside its place and rename it there: whole, or absent.
+    """Write the report beside its path and rename it there: whole, or absent.
 
     A link stays and its file is written; what is no file (`/dev/stdout`, a shell's `>(...)`) is written to, never
     replaced.

@@ -1,13 +1,13 @@
-"""Staging: a data set is built beside its place and moved there in one step; nothing half-written looks whole.
+"""Staging: a data set is built beside its target and moved there in one step; nothing half-written looks whole.
 
 Beside DST lies, while a run is at work, the hidden folder `.NAME.fastdata/`:
 
-    lock    held (flock) by the run; a second run to the same place is refused
+    lock    held (flock) by the run; a second run to the same target is refused
     new     what is being built (a sink may put more beside it)
     old     the data set that is being replaced, where the system cannot exchange two names in one step
 
-A killed run leaves the folder behind. The next run to the same place takes the lock, puts `old` back if its place is
-empty, and removes the rest.
+A killed run leaves the folder behind. The next run to the same target takes the lock, puts `old` back if the target is
+free, and removes the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAME_BYTES = 255
 
 
 class Staging:
-    """The place where one data set is built.
+    """The folder in which one data set is built.
 
     Attributes:
         target: where the finished data set goes.
@@ -50,11 +50,11 @@ class Staging:
     """
 
     def __init__(self, target: str, *, overwrite: bool = False) -> None:
-        """Take the place.
+        """Lock the target.
 
         Raises:
             OutputExistsError: something is at `target`, and not `overwrite`, or it is a folder with other things than
-                a data set; it stays untouched.
+                a data set; it is not changed.
             ConvertError: another run is writing there, the folder cannot be written, or the name is too long.
         """
         self.target = os.path.abspath(target)
@@ -70,7 +70,9 @@ class Staging:
             with uninterrupted():
                 lock = self._locked()
                 # Runs also when this object is dropped, and at the end of Python: whatever tears a run apart.
-                self._let_go = weakref.finalize(self, _let_go, self._folder, self._old, self.target, lock, os.getpid())
+                self._release = weakref.finalize(
+                    self, _release, self._folder, self._old, self.target, lock, os.getpid()
+                )
             self._prepare(target)
         except OSError as error:
             self.discard()
@@ -95,7 +97,7 @@ class Staging:
     def _locked(self) -> int:
         while True:
             os.makedirs(self._folder, exist_ok=True)
-            if os.path.islink(self._folder):  # clearing it would remove somebody else's files
+            if os.path.islink(self._folder):  # clearing it would remove other files
                 raise ConvertError(f"{self._folder!r} is a link; remove it")
             lock = os.path.join(self._folder, "lock")
             try:
@@ -118,7 +120,7 @@ class Staging:
             os.close(descriptor)
 
     def commit(self) -> None:
-        """Move the finished data set to its place; what was there is removed after that."""
+        """Move the finished data set to its target; what was there is removed after that."""
         if os.path.isdir(self.new):
             _sync_folder(self.new)
         if self._overwrite and os.path.lexists(self.target):
@@ -126,11 +128,11 @@ class Staging:
                 os.rename(self.target, self._old)
                 os.rename(self.new, self.target)
         else:
-            self._move_to_free_place()
+            self._move_to_free_target()
         _sync_folder(os.path.dirname(self.target))
         self.discard()
 
-    def _move_to_free_place(self) -> None:
+    def _move_to_free_target(self) -> None:
         try:
             if _rename_flagged(self.new, self.target, _RENAME_NOREPLACE):
                 return
@@ -145,10 +147,10 @@ class Staging:
         )
 
     def discard(self) -> None:
-        """Remove what was built and let the place go; a data set that was half replaced goes back to its place."""
-        if hasattr(self, "_let_go"):
+        """Remove what was built and release the lock; a data set that was half replaced is put back."""
+        if hasattr(self, "_release"):
             with uninterrupted():
-                self._let_go()
+                self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +185,7 @@ def _longest_name(folder: str) -> int:
 
 
 def check_target(target: str, *, overwrite: bool) -> None:
-    """Refuse a place that is taken.
+    """Refuse a target that exists.
 
     Raises:
         OutputExistsError: something is there, and not `overwrite`, or it is a folder that is never replaced.
@@ -201,7 +203,7 @@ def check_target(target: str, *, overwrite: bool) -> None:
         )
 
 
-def _let_go(folder: str, old: str, target: str, lock: int, process: int) -> None:
+def _release(folder: str, old: str, target: str, lock: int, process: int) -> None:
     try:
         if os.getpid() == process:  # what is built is not a forked child's
             _recover(old, target)
@@ -209,7 +211,7 @@ def _let_go(folder: str, old: str, target: str, lock: int, process: int) -> None
             os.unlink(os.path.join(folder, "lock"))
             os.rmdir(folder)
     except OSError:
-        pass  # the next run to this place clears the rest; the error that led here matters more
+        pass  # the next run to this target clears the rest; the error that led here matters more
     finally:
         os.close(lock)
 
@@ -270,7 +272,7 @@ def _rename_flagged(first: str, second: str, flag: int) -> bool:
 def _is_replaceable(path: str) -> bool:
     if os.path.islink(path) or not os.path.isdir(path):
         return os.path.islink(path) or os.path.isfile(path)
-    # A folder of nothing but these is a data set, whole or not. Others hold somebody's files.
+    # A folder of nothing but these is a data set, whole or not. Others hold files of users.
     return all(name in (MANIFEST_NAME, INDEX_NAME) or is_data_set_file(name) for name in os.listdir(path))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Key, dot and field together are an LMDB key, and LMDB takes 511 bytes at most.
 MAX_NAME_BYTES = 511
-# Far more than any system takes; whoever reads a path of data that nobody need trust takes no more memory than this.
+# Far more than any system takes; reading a path from untrusted data takes no more memory than this.
 MAX_PATH_BYTES = 1 << 20
 # Conversion leaves this much for the dot and any field that may be added, so that a key never depends on the fields.
 _FIELD_RESERVE = 31
@@ -67,7 +67,7 @@ class Record:
         """The class number, -1 without a `cls` field.
 
         Raises:
-            RecordError: `cls` is no integer.
+            RecordError: `cls` is not an integer.
         """
         return parse_label(self.key, self.fields.get("cls"))
 
@@ -186,7 +186,7 @@ def check_record(record: Record) -> None:
     """Refuses what some format could not hold, or would read back as something else.
 
     Raises:
-        RecordError: names the key or field, what is wrong with it and what would do.
+        RecordError: names the key or field, what is wrong with it, and what is allowed.
     """
     key = record.key
     raw = check_key(key)

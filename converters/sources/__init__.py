@@ -1,1 +1,1 @@
-"""Sources: each turns a place into `ImageRef`s, with nothing read yet."""
+"""Sources: each turns a path into `ImageRef`s, with nothing read yet."""

@@ -1,6 +1,6 @@
 """Writers: records in, one data set out, whole or not at all.
 
-`create` gives a `Writer`, which checks records, keeps the index and moves the finished data set to its place. How the
+`create` gives a `Writer`, which checks records, keeps the index and moves the finished data set to its target. How the
 bytes are laid out is a sink's matter: one small class a format, two methods (`add`, `finish`).
 """
 
@@ -57,9 +57,9 @@ def create(
         overwrite: replace what is there; it stays until the new data set is whole.
 
     Raises:
-        OptionError: the format cannot be told, or a value cannot be used.
+        OptionError: the format is not known, or a value cannot be used.
         OutputExistsError: something is there, and not `overwrite`.
-        ConvertError: the place cannot be written.
+        ConvertError: the path cannot be written.
     """
     check_local_target(name := path_of("path", path))
     kind = format_of(name, format)
@@ -125,7 +125,7 @@ class Writer:
                 f"record {record.key!r}: class number {label} is not in the table of {len(classes)} classes"
             )
         try:
-            with self._words():
+            with self._disk_errors():
                 locations = self._sink.add(record)
             self._builder.add(record, locations)
         except BaseException:  # half a record may lie in the files: nothing can be written behind it
@@ -133,7 +133,7 @@ class Writer:
             raise
 
     def close(self) -> None:
-        """Finish the data set and move it to its place.
+        """Finish the data set and move it to its target.
 
         Raises:
             ConvertError: the disk is full or failed; nothing is left.
@@ -142,19 +142,19 @@ class Writer:
             return
         self._open = False
         try:
-            with self._words():
+            with self._disk_errors():
                 self._sink.finish(self._builder, self._manifest)
                 self.bytes_out = _size(self._staging.new)
                 self._staging.commit()
         finally:
-            self._let_go()
+            self._release()
 
     def discard(self) -> None:
         """Throw away what was written; the destination stays as it was."""
         self._open = False
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if os.getpid() != self._process:
             return  # a forked child that leaves the block: what is built is its parent's
         try:
@@ -164,8 +164,8 @@ class Writer:
             self._staging.discard()
 
     @contextlib.contextmanager
-    def _words(self) -> Iterator[None]:
-        """A disk that is full or fails, in words, whichever library noticed it."""
+    def _disk_errors(self) -> Iterator[None]:
+        """Turn the errors of a full or failing disk into a ConvertError, whichever library raised them."""
         try:
             yield
         except ConvertError:  # one of its kinds is an OSError too, and has its words already
@@ -201,7 +201,7 @@ class Writer:
 
 
 def _cure(number: int | None) -> str:
-    """What helps against this error of the system, "" where nobody can tell."""
+    """What helps against this error of the system, "" where that is not known."""
     if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ""
     limit = ""

@@ -79,7 +79,7 @@ class Hdf5Sink:
         return os.stat(self._twin).st_size, offset
 
     def _splice(self, manifest_at: int, manifest: bytes) -> None:
-        """Copy the twin's bytes around the payload, the manifest in its place, the signature with the rest last."""
+        """Copy the twin's bytes around the payload, with the manifest, the signature with the rest last."""
         with open(self._twin, "rb") as twin:
             twin.seek(self._end)
             while piece := twin.read(_COPY):
@@ -103,7 +103,7 @@ class Hdf5Sink:
 
 @contextlib.contextmanager
 def _system_errors() -> Iterator[None]:
-    """h5py tells of a failed system call by an error of some class, with the system's number among its words."""
+    """h5py reports a failed system call by an error of some class, with the system's error number in its text."""
     try:
         yield
     except (RuntimeError, OSError) as error:

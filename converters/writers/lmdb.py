@@ -121,7 +121,7 @@ class _Environment:
 
 
 def _os_error(error: Exception, data: str) -> OSError:
-    """lmdb tells a failed system call by its text alone; a write of less than it should be as EIO, or as ENOSPC."""
+    """lmdb reports a failed system call by its text alone; a write that falls short as EIO, or as ENOSPC."""
     text = str(error)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EACCES):
         if os.strerror(number) in text:

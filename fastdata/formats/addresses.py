@@ -1,4 +1,4 @@
-"""What is no path of this machine: addresses of other places, refused before anything is looked for or made there."""
+"""What is not a path on this machine: remote addresses, refused before anything is looked for or made there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path_of(name: str, value: object) -> str:
         value: what came.
 
     Raises:
-        OptionError: it is no path, or none that a system could have.
+        OptionError: it is not a path, or one that no system could have.
     """
     if not isinstance(value, (str, bytes, os.PathLike)):
         refuse(name, "a path", value)
@@ -37,10 +37,10 @@ def path_of(name: str, value: object) -> str:
 
 
 def check_local_target(path: str) -> None:
-    """Refuse an address of another place as a place to write to: `s3://...` would be a local folder `s3:`.
+    """Refuse a remote address as a path to write to: `s3://...` would be a local folder `s3:`.
 
     Raises:
-        OptionError: it is no path; the message says what to do.
+        OptionError: it is not a path; the message says what to do.
     """
     if not _existing(path) and _FILE.match(path):
         raise OptionError(f"{path!r}: addresses are not written to: give the plain path, {_plain(path)!r}")
@@ -49,7 +49,7 @@ def check_local_target(path: str) -> None:
 
 
 def check_local(path: str) -> None:
-    """Refuse an address of another place: `s3://...`, `https://...`, `pipe:...`, `a.tar::b.tar`.
+    """Refuse a remote address: `s3://...`, `https://...`, `pipe:...`, `a.tar::b.tar`.
 
     A name that really looks like that is fine where it exists, as a file or as the folder that the path begins with.
 
@@ -57,7 +57,7 @@ def check_local(path: str) -> None:
         path: what is to be read.
 
     Raises:
-        OptionError: it is no path; the message says what to do.
+        OptionError: it is not a path; the message says what to do.
     """
     there = _existing(path)
     rest = path[len(there) :]

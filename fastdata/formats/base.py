@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a data set is read. It comes from whoever opens the data, never from the data, which nobody need trust.
+    """How a data set is read. It comes from the caller, never from the data, which are not trusted.
 
     Attributes:
         image_field: the field that holds the image, in data of others; None finds it by its name.
@@ -86,19 +86,19 @@ class Reader(Protocol):
         """The index of the record with this key; KeyError where there is none."""
 
     def image(self, index: int) -> tuple[str, bytes | memoryview]:
-        """The name of the picture's field and its bytes: maybe a read-only view of memory, right while held."""
+        """The name of the image's field and its bytes: maybe a read-only view of memory, right while held."""
 
     def size(self, index: int) -> int:
         """The bytes of all fields together."""
 
     def image_size(self, index: int) -> int:
-        """The bytes of the encoded picture."""
+        """The bytes of the encoded image."""
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check index and checksums against the data; yields (key or file, what is wrong)."""
 
     def close(self) -> None:
-        """Let the files go; views that somebody holds stay right until they are dropped."""
+        """Close the files; views that are still held stay right."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -123,7 +123,7 @@ def record_name(reader: Reader, index: int) -> str:
 def raise_named(reader: Reader, index: int, error: Exception) -> None:
     """Raise what a reader raised for a record as an error of ours that names it, readers of the user's own too.
 
-    Errors of ours pass, and so does the IndexError for an index out of range: any other would end a loop in silence.
+    Errors of ours pass, and so does the IndexError for an index out of range: any other would end a loop silently.
     """
     if isinstance(error, IndexError) and not -len(reader) <= index < len(reader):
         return
@@ -134,7 +134,7 @@ def raise_named(reader: Reader, index: int, error: Exception) -> None:
 
 
 def check_size(reader: Reader, index: int, size: int) -> None:
-    """Refuse to read an image whose bytes are more than any that whoever opened the data allows.
+    """Refuse to read an image whose bytes are more than the caller's limit allows.
 
     Raises:
         FormatError: naming the record.
@@ -151,7 +151,7 @@ class Closing:
     """What closes at the end of a `with`."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ def engine() -> str:
     return f"isal {version('isal')}"
 
 
-# What stands in the place of a checksum where none is known, or none is to be compared.
+# Instead of a checksum where none is known, or none is to be compared.
 UNCHECKED = -1
 
 

@@ -123,24 +123,24 @@ class ConcatReader(Closing, LocatedReader, Verified):
             fingerprint=_joined_fingerprint(parts), files=(), index_sha256="", options=joined,
         )  # fmt: skip
 
-    def _place(self, index: int) -> tuple[Reader, int]:
+    def _part_of(self, index: int) -> tuple[Reader, int]:
         row = checked_row(index, len(self))
         part = int(np.searchsorted(self._ends, row, side="right"))
         return self._parts[part], row - (int(self._ends[part - 1]) if part else 0)
 
     def path_of(self, index: int) -> str:
         """The data set that a record belongs to."""
-        return self._place(index)[0].path
+        return self._part_of(index)[0].path
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __getitem__(self, index: int) -> Record:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return part[row]
 
     def record(self, index: int, *, verify: bool) -> Record:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return record_of(part, row) if verify else part[row]
 
     def find(self, key: str) -> int:
@@ -155,11 +155,11 @@ class ConcatReader(Closing, LocatedReader, Verified):
     def image(
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
     ) -> tuple[str, bytes | memoryview]:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return part.image(row, scratch, verify=verify) if has_locations(part) else part.image(row)
 
     def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return blob_of(part, row, field, verify=verify)
 
     def blob_source(self, field: str | None = None) -> BlobSource:
@@ -176,21 +176,21 @@ class ConcatReader(Closing, LocatedReader, Verified):
         return locations
 
     def size(self, index: int) -> int:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return part.size(row)
 
     def image_size(self, index: int) -> int:
-        part, row = self._place(index)
+        part, row = self._part_of(index)
         return part.image_size(row)
 
     def problems(self) -> Iterator[Problem]:
-        first, told = 0, set[Problem]()  # what is wrong with a folder as a whole, each of its shards says
+        first, reported = 0, set[Problem]()  # what is wrong with a folder as a whole, each of its shards says
         for part in self._parts:
             for found in problems_of(part):
                 if found.row != DATA_SET:
                     yield found._replace(row=first + found.row)
-                elif found not in told:
-                    told.add(found)
+                elif found not in reported:
+                    reported.add(found)
                     yield found
             first += len(part)
 
@@ -213,7 +213,7 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
                     "images are decoded differently; convert them with the same options"
                 )
-    # The largest, which is held against the limit of whoever reads; none where one of them states none.
+    # The largest, which is compared with the reader's own limit; none where one of them states none.
     limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything, in what others wrote
     known = [one for one in limits if type(one) is int and one > 0]
     rest = {name: value for name, value in first.items() if name != "max_pixels"}

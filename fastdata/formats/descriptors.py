@@ -3,7 +3,7 @@
 In: paths. Out: descriptors, and handles, which are kept for the files that are read again and again. All readers of a
 process share what it may have open, so one list knows all their handles: those that were not used for longest are let
 go, and more of them where descriptors run out. Anything but a regular file is refused before it is opened: a pipe would
-hang until somebody writes to it, and to open a device may do something.
+hang until something writes to it, and to open a device may do something.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Callable
 
 from fastdata.errors import FormatError, raise_resource_error
 
-# O_NONBLOCK: should a pipe take the file's place just now, opening it does not wait. O_NOCTTY: a terminal does not
+# O_NONBLOCK: should a pipe replace the file just now, opening it does not wait. O_NOCTTY: a terminal does not
 # become ours.
 _NAMES = ("O_RDONLY", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 _FLAGS = sum(getattr(os, name, 0) for name in _NAMES)
 _RUN_OUT = (errno.EMFILE, errno.ENFILE)
-# What other threads have just taken or let go comes back in this time: reading one sample takes far less.
+# What other threads have just taken or released comes back in this time: reading one sample takes far less.
 _WAITS, _WAIT_S = 20, 0.01
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -40,13 +40,13 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
     Raises:
         FormatError: it is a pipe, a socket, a device, a folder, or a link to one.
-        OSError: it cannot be opened; for want of descriptors only when none can be let go.
+        OSError: it cannot be opened; for want of descriptors only when none can be released.
     """
     check_regular(path, os.stat(path))
     descriptor = _open(path)
     try:
         status = os.fstat(descriptor)
-        check_regular(path, status)  # something else may have taken its place since
+        check_regular(path, status)  # something else may have replaced it since
     except BaseException:
         os.close(descriptor)
         raise
@@ -54,7 +54,7 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
 
 def check_regular(path: str, status: os.stat_result) -> None:
-    """Refuse what is no regular file.
+    """Refuse anything but a regular file.
 
     Raises:
         FormatError: naming what it is, and what to do.
@@ -63,7 +63,7 @@ def check_regular(path: str, status: os.stat_result) -> None:
         return
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "of no known kind")
     cure = "name the data set itself" if stat.S_ISDIR(status.st_mode) else "copy what it gives to a file and name that"
-    raise FormatError(f"{path}: not a regular file ({kind}): data are read at any place, in any order; {cure}")
+    raise FormatError(f"{path}: not a regular file ({kind}): data are read at any offset, in any order; {cure}")
 
 
 def _open(path: str) -> int:
@@ -84,7 +84,7 @@ def _open(path: str) -> int:
 
 
 class Handle:
-    """A descriptor of one of a reader's files, closed when nobody uses it any more.
+    """A descriptor of one of a reader's files, closed when it is no longer used.
 
     Attributes:
         used: read since it was last looked at; whoever reads sets it.
@@ -133,7 +133,7 @@ class _AllHandles:
             self._order[weakref.ref(handle, self._gone.append)] = None
 
     def let_one_go(self) -> bool:
-        """Let the handle go that was not used for longest; False where there is none."""
+        """Release the handle that was unused for longest; False where there is none."""
         with self._lock:
             self._forget_closed()
             chances = 2 * len(self._order)

@@ -1,8 +1,8 @@
-"""Files of a data set: checked against the kind, length and identity that they should have, then read by place.
+"""Files of a data set: checked against the kind, length and identity that they should have, then read by offset.
 
 In: paths and what is known of them. Out: bytes. Data are not mapped: to touch a map of a file that was cut meanwhile is
-a crash of the process, where a read is an error; and a map counts against limits of address space. What took the place
-of another file would be wrong data, so it is refused.
+a crash of the process, where a read is an error; and a map counts against limits of address space. A file that
+replaced another would be wrong data, so it is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if sys.platform != "win32":
 
 
 class Stamp(NamedTuple):
-    """What tells one file from another that has its name later."""
+    """What distinguishes a file from a later one of the same name."""
 
     device: int
     inode: int
@@ -104,7 +104,7 @@ class DataFiles:
         return data
 
     def close(self) -> None:
-        """Let go of all; what was read stays right."""
+        """Close all files; what was read stays right."""
         self._closed = True
         self._handles.clear()
 
@@ -149,7 +149,7 @@ class CheckedFile(Closing):
         self.length = self.stamp.length
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes at a place; fewer where the file ended already when it was opened."""
+        """The bytes at an offset; fewer where the file ended already when it was opened."""
         size = max(0, min(size, self.length - offset))
         data = _fetch(self.descriptor, size, offset, self.path)
         if data is None:
@@ -157,7 +157,7 @@ class CheckedFile(Closing):
         return data
 
     def read_into(self, room: memoryview, offset: int) -> None:
-        """Fill memory with the bytes at a place.
+        """Fill memory with the bytes at an offset.
 
         Raises:
             FormatError: the file ends before.
@@ -244,7 +244,7 @@ def open_checked(path: str, length: int | None = None, stamp: Stamp | None = Non
     """A descriptor of a regular file, which the caller closes, and what it is.
 
     Raises:
-        FormatError: it is no regular file, has not the length that it should, or is not the one that `stamp` is of.
+        FormatError: it is not a regular file, has the wrong length, or is not the file that `stamp` describes.
         OSError: it cannot be opened.
     """
     descriptor, status = open_regular(path)
@@ -264,7 +264,7 @@ def stamp_at(path: str) -> Stamp:
     """The stamp of the regular file at a path, without opening it.
 
     Raises:
-        FormatError: it is no regular file.
+        FormatError: it is not a regular file.
         OSError: there is none.
     """
     status = os.stat(path)

@@ -1,7 +1,7 @@
 """folder: the walk over an image folder, which its reader (`image_folder`) and conversion share.
 
 Class folders give torchvision ImageFolder's names, numbers and order: class by class, folder by folder within a class
-(sorted by their whole path), names sorted within a folder; so index i is the same picture as in torchvision. A folder
+(sorted by their whole path), names sorted within a folder; so index i is the same image as in torchvision. A folder
 without class folders is flat: label -1, no classes.
 """
 
@@ -23,8 +23,8 @@ from fastdata.formats.mounts import pseudo_devices
 from fastdata.formats.names import local, portable
 from fastdata.record import key_from_path
 
-# Files and folders that systems leave behind: no samples, no classes, not worth a word. Names that start with a dot
-# (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`) go with them, but for those of images.
+# Files and folders that systems leave behind: neither samples nor classes, and not reported. So are names that start
+# with a dot (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`), but for those of images.
 SYSTEM_NAMES = frozenset(
     ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 )
@@ -107,7 +107,7 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
         return found
     flat = FolderScan(
         rejected=found.rejected, ignored=found.ignored, unread=found.unread
-    )  # pictures lie in the root alone
+    )  # images lie in the root alone
     _add_files(root, "", files, -1, flat)
     if flat.entries:
         flat.warnings = [(name, "no images in this folder: it was not taken for a class") for name in found.classes]
@@ -121,14 +121,14 @@ def _natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is passed over without a word."""
+    """Whether a file or folder of this name is skipped silently."""
     return name.startswith(".") or name.lower() in SYSTEM_NAMES
 
 
 def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[str]]:
     """The names of sub-folders and of regular files of one folder (`folder` ends in "/" or is "")."""
     folders, files = [], []
-    with os.scandir(place(root, folder)) as listing:
+    with os.scandir(path_below(root, folder)) as listing:
         for entry in sorted(listing, key=lambda each: each.name):  # notes come in an order that nothing else decides
             name = portable(entry.name)
             path = folder + name
@@ -157,7 +157,7 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
 
 
 def _is_hidden_image(entry: os.DirEntry[str], name: str) -> bool:
-    """Whether a hidden name is that of an image: worth a word, where AppleDouble's files and folders are not."""
+    """Whether a hidden name is that of an image: reported, unlike AppleDouble's files and folders."""
     dot, ending = name.rpartition(".")[1:]
     try:
         return (dot + ending).lower() in IMAGE_SUFFIXES and not name.startswith("._") and not entry.is_dir()
@@ -178,7 +178,7 @@ def _leads_to_image(link: str) -> bool:
         return True
     try:
         return sniff(read_file(link, SNIFF_BYTES)) not in (None, "npy")
-    except OSError:  # whoever wants to read it is told why that is not possible
+    except OSError:  # reading it raises the reason
         return True
 
 
@@ -189,7 +189,7 @@ def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> 
     while pending:
         folder, above = pending.pop()
         try:
-            identity = _identity(place(root, folder))
+            identity = _identity(path_below(root, folder))
             if identity in above:
                 found.warnings.append((folder, "a link back to a folder that holds it: not followed"))
                 continue
@@ -198,7 +198,7 @@ def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> 
                 continue
             folders, files = _listed(root, folder + "/", found)
         except OSError as error:
-            raise_resource_error(error, place(root, folder))  # else its images would be missing without a word
+            raise_resource_error(error, path_below(root, folder))  # else its images would be missing silently
             found.rejected.append((folder, f"this folder cannot be listed: {error.strerror}"))
             found.unread.append(found.rejected[-1])
             continue
@@ -206,8 +206,8 @@ def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> 
         pending += [(f"{folder}/{name}", above | {identity}) for name in folders]
 
 
-def place(root: str, path: str) -> str:
-    """Where something below the root lies."""
+def path_below(root: str, path: str) -> str:
+    """The path of something below the root."""
     return os.path.join(root, local(path))
 
 
@@ -237,13 +237,13 @@ def _kind_of(root: str, path: str, found: FolderScan) -> tuple[str | None, str]:
     kind = suffix_format(path)
     if kind is None:
         try:
-            kind = sniff(read_file(place(root, path), SNIFF_BYTES))
+            kind = sniff(read_file(path_below(root, path), SNIFF_BYTES))
         except OSError as error:
-            raise_resource_error(error, place(root, path))
+            raise_resource_error(error, path_below(root, path))
             words = f"its suffix is not that of an image, and it cannot be read: {error.strerror or error}"
             found.unread.append((path, words))
             return None, words
-    # An array is a picture in our files only.
+    # An array is an image in our files only.
     return (None, "not an image") if kind in (None, "npy") else (kind, "")
 
 
@@ -252,7 +252,7 @@ def suffix_format(name: str) -> str | None:
 
 
 def read_file(path: str, limit: int = -1) -> bytes:
-    """The bytes of a regular file; a pipe or device that took its place is refused, never waited for.
+    """The bytes of a regular file; a pipe or device that replaced it is refused, never waited for.
 
     Raises:
         OSError: it cannot be read, or is not a regular file.

@@ -1,7 +1,7 @@
 """Records that others wrote: which of their fields is the image, which the label, and whether all of them have one.
 
 In: records by key and fields, as a scan finds them. Out: the index that our own data have, with each image in front, so
-that every reader takes the same field for it. What is no image, or may be one among several, is an error that counts
+that every reader takes the same field for it. A record without an image, or with several, is an error that counts
 it: foreign data are never read as less than they are.
 """
 

@@ -1,4 +1,4 @@
-"""HDF5: one file `X.h5`, read at the places where its data sets lie.
+"""HDF5: one file `X.h5`, read where its data sets lie.
 
     /payload         uint8, contiguous, from byte 65,536 on: every blob of every record, end to end
     /index/COLUMN    the columns of `fastdata.formats.index`, each contiguous; `offset` counts from the file's start
@@ -52,11 +52,11 @@ def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
             raise FormatError(
                 f"{path}: no HDF5 signature: not an HDF5 file, or one that was never finished; convert the data again"
             )
-        places = _places(file)
-        begin, size = places.pop(MANIFEST)
+        extents = _extents(file)
+        begin, size = extents.pop(MANIFEST)
         manifest = manifest_in(file, begin, begin + size, "hdf5")
-        loaded = load(file, list(places.values()))
-    columns = {name: np.frombuffer(part, DTYPES[name]) for name, part in zip(places, loaded.parts, strict=True)}
+        loaded = load(file, list(extents.values()))
+    columns = {name: np.frombuffer(part, DTYPES[name]) for name, part in zip(extents, loaded.parts, strict=True)}
     check_index(columns, manifest, [file.length], path)
     reopen = partial(open_hdf5, options=options)
     return PackedReader(
@@ -67,7 +67,7 @@ def open_hdf5(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     )  # fmt: skip
 
 
-def _places(file: CheckedFile) -> dict[str, tuple[int, int]]:
+def _extents(file: CheckedFile) -> dict[str, tuple[int, int]]:
     """(offset, size in bytes) of the manifest and of each column."""
     import h5py
 
@@ -80,10 +80,10 @@ def _places(file: CheckedFile) -> dict[str, tuple[int, int]]:
                     "fastdata reads HDF5 of its own layout only: convert the images with `fastdata convert`"
                 )
             index = _own(tree, INDEX)
-            if _place(_own(tree, PAYLOAD), "|u1")[0] != PAYLOAD_AT:
+            if _extent(_own(tree, PAYLOAD), "|u1")[0] != PAYLOAD_AT:
                 raise ValueError(f"{PAYLOAD} does not begin at byte {PAYLOAD_AT}")
-            places = {name: _place(_own(index, name), kind) for name, kind in DTYPES.items()}
-            return places | {MANIFEST: _place(_own(tree, MANIFEST), "|u1")}
+            extents = {name: _extent(_own(index, name), kind) for name, kind in DTYPES.items()}
+            return extents | {MANIFEST: _extent(_own(tree, MANIFEST), "|u1")}
     except FormatError:
         raise
     except (OSError, LookupError, AttributeError, RuntimeError, ValueError, TypeError) as error:
@@ -102,7 +102,7 @@ def _own(group: h5py.Group, name: str) -> Any:
     return group[name]
 
 
-def _place(data: h5py.Dataset, kind: str) -> tuple[int, int]:
+def _extent(data: h5py.Dataset, kind: str) -> tuple[int, int]:
     if data.dtype.str != kind or data.ndim != 1:
         raise ValueError(f"{data.name} is not one array of {kind}")
     if not data.size:  # HDF5 gives no offset, or a wrong one, for a data set without elements
@@ -150,7 +150,7 @@ def _wrong_filling(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterat
     filling = file.pieces(int(ends[-1]), PAYLOAD_AT + tree[PAYLOAD].size)
     if any(np.frombuffer(piece, np.uint8).any() for piece in filling):
         yield "the padding of the payload has changed"
-    begin, room = _place(tree[MANIFEST], "|u1")
+    begin, room = _extent(tree[MANIFEST], "|u1")
     if file.read(begin, room) != packed.manifest.to_json().ljust(room):
         yield "the padding of the manifest has changed"
 

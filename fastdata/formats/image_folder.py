@@ -37,7 +37,7 @@ def open_folder(path: str, options: ReadOptions = READ_OPTIONS) -> FolderReader:
 
 
 class FolderReader(Closing, Verified):
-    """A Reader over the pictures of a folder; each read opens a file.
+    """A Reader over the images of a folder; each read opens a file.
 
     Attributes:
         remarks: what there is to say of the folder.
@@ -76,7 +76,7 @@ class FolderReader(Closing, Verified):
         path = self.paths[row]
         check_size(self, row, self.image_size(row))
         try:
-            blob = folder.read_file(folder.place(self.path, path))
+            blob = folder.read_file(folder.path_below(self.path, path))
         except OSError as error:
             raise self._failure(row, error) from error
         return sniff(blob) or folder.suffix_format(path) or "jpg", blob
@@ -88,7 +88,7 @@ class FolderReader(Closing, Verified):
     def image_size(self, index: int) -> int:
         row = checked_row(index, len(self))
         try:
-            return os.stat(folder.place(self.path, self.paths[row])).st_size
+            return os.stat(folder.path_below(self.path, self.paths[row])).st_size
         except OSError as error:
             raise self._failure(row, error) from error
 

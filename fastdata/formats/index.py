@@ -160,10 +160,10 @@ class IndexBuilder:
 def _header(columns: Columns) -> bytes:
     """All that stands before the arrays of a packed index."""
     layout: dict[str, list[str | int]] = {}
-    place = 0
+    offset = 0
     for name, kind in DTYPES.items():
-        layout[name] = [kind, len(columns[name]), place]
-        place += -(-columns[name].nbytes // _ALIGN) * _ALIGN
+        layout[name] = [kind, len(columns[name]), offset]
+        offset += -(-columns[name].nbytes // _ALIGN) * _ALIGN
     header = json.dumps(layout, separators=(",", ":")).encode("ascii")
     header += b" " * (-(len(_MAGIC) + 8 + len(header)) % _ALIGN)
     return _MAGIC + b"%08d" % len(header) + header

@@ -1,11 +1,11 @@
 """LMDB: a folder `X.lmdb/` of `data.mdb`, `index.fastdata` and `manifest.json`.
 
-`txn.get(b"KEY.jpg")` with plain lmdb returns the JPEG. We ourselves read `data.mdb` as a plain file, at the places that
-were noted after the last commit: no environment is held, so forks, threads, read-only folders and a user's own
+`txn.get(b"KEY.jpg")` with plain lmdb returns the JPEG. fastdata reads `data.mdb` as a plain file, at the offsets
+that were noted after the last commit: no environment is held, so forks, threads, read-only folders and a user's own
 `lmdb.open` of the same folder are all fine. Every transaction rewrites one of the two meta pages; their hash is in the
 manifest, so a data set that was written to since is refused, never misread.
 
-LMDBs that others wrote (no index of ours) are walked once, to note the places.
+LMDBs that others wrote (no index of ours) are walked once, to note the offsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     """Open an LMDB folder, ours or foreign.
 
     Raises:
-        FormatError: unfinished, cut or changed since it was written, or no LMDB.
+        FormatError: unfinished, cut or changed since it was written, or not an LMDB.
     """
     folder, name = os.path.split(path)
     if name == DATA_NAME and any(os.path.exists(os.path.join(folder, each)) for each in (INDEX_NAME, MANIFEST_NAME)):
@@ -77,7 +77,7 @@ def meta_hash(path: str) -> str:
     """The hash of the two meta pages, which any later write changes.
 
     Raises:
-        FormatError: no LMDB.
+        FormatError: not an LMDB.
     """
     with CheckedFile(path) as file:
         head = file.read(0, 2 * MAX_PAGE)
@@ -86,13 +86,13 @@ def meta_hash(path: str) -> str:
 
 def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> str:
     """The hash of all that lies around the values: LMDB's tree, by which plain lmdb finds them."""
-    digest, place = hashlib.sha256(), 0
+    digest, end = hashlib.sha256(), 0
     order = np.argsort(offsets, kind="stable")
     values = zip(offsets[order].tolist(), sizes[order].tolist(), strict=True)
     for offset, size in chain(values, [(data.length, 0)]):
-        for piece in data.pieces(place, offset):
+        for piece in data.pieces(end, offset):
             digest.update(piece)
-        place = max(place, offset + size)
+        end = max(end, offset + size)
     return digest.hexdigest()
 
 
@@ -109,21 +109,21 @@ def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
 
 
 def _check_tree(packed: Packed, data: CheckedFile) -> Iterator[Problem]:
-    """Entries of LMDB and fields of records that are not the same ones, at the same places."""
-    hashes, places, lengths = array("q"), array("q"), array("q")
-    for name, place, length in walk(FileBytes(data), data.path):
+    """Entries of LMDB and fields of records that are not the same ones, at the same offsets."""
+    hashes, offsets, lengths = array("q"), array("q"), array("q")
+    for name, start, length in walk(FileBytes(data), data.path):
         hashes.append(hash(name))  # 64 bits, of this process alone: they serve to join the two
-        places.append(place)
+        offsets.append(start)
         lengths.append(length)
     order = np.argsort(np.array(hashes, np.int64))
-    there, place_of, length_of = (np.array(each, np.int64)[order] for each in (hashes, places, lengths))
+    there, offset_of, length_of = (np.array(each, np.int64)[order] for each in (hashes, offsets, lengths))
     offset, size = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
     names = np.fromiter(map(hash, _names(packed)), np.int64, len(size))
     at = np.minimum(np.searchsorted(there, names), max(len(there) - 1, 0))
     found = there[at] == names if len(there) else np.zeros(len(names), bool)
     right = found.copy()  # an empty value lies nowhere
     if len(there):
-        right &= (length_of[at] == size) & ((place_of[at] == offset) | (size == 0))
+        right &= (length_of[at] == size) & ((offset_of[at] == offset) | (size == 0))
     keys, fields = Rows(packed.columns).keys, packed.manifest.fields
     for blob in np.flatnonzero(~right).tolist():
         row = int(np.searchsorted(packed.columns["start"], blob, side="right")) - 1

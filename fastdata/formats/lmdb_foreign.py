@@ -143,13 +143,13 @@ class _Scan:
         """Neighbouring entries with the same key before the first dot of the last part, as WebDataset groups them."""
         current, fields = "", dict[str, Blob]()
         for raw, offset, size in walk(self._data, self._path):
-            name, place = raw.decode("utf-8", "surrogateescape"), Blob(0, offset, size)
+            name, blob = raw.decode("utf-8", "surrogateescape"), Blob(0, offset, size)
             if name in known or _BOOKS.fullmatch(name) or _META.match(name):
                 continue
-            key, field = self._split(name, place)
+            key, field = self._split(name, blob)
             if not field:
                 if self._labels.fits(name) if self._labels else name.startswith("label"):
-                    self._others[name] = place
+                    self._others[name] = blob
                 else:
                     self._unread.add(repr(name))
                 continue
@@ -159,11 +159,11 @@ class _Scan:
             current = key
             if field in fields:
                 raise FormatError(f"{self._path}: sample {key!r} has field {field!r} twice; convert the images again")
-            fields[field] = place
+            fields[field] = blob
         if fields:
             yield current, fields
 
-    def _split(self, name: str, place: Blob) -> tuple[str, str]:
+    def _split(self, name: str, blob: Blob) -> tuple[str, str]:
         """The key and field of an entry; the field is "" for one without a field in its name that is no image."""
         head, slash, base = name.rpartition("/")
         stem, dot, field = base.partition(".")
@@ -171,7 +171,7 @@ class _Scan:
             return head + slash + stem, field.lower()
         kind = None
         if self._images is None or self._images.fits(name):
-            kind = sniff(self._data[place.offset : place.offset + min(place.size, SNIFF_BYTES)])
+            kind = sniff(self._data[blob.offset : blob.offset + min(blob.size, SNIFF_BYTES)])
         return name, kind if kind is not None and kind in READABLE else ""
 
 

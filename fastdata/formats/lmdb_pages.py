@@ -105,11 +105,11 @@ class _Walk:
         found, last = 0, b""
         while pending:
             number = pending.pop()
-            page, kind, places = self._page(number)
+            page, kind, starts = self._page(number)
             if kind & _BRANCH:
-                pending += reversed(self._children(number, page, places))
+                pending += reversed(self._children(number, page, starts))
                 continue
-            for key, offset, size in self._leaf(number, page, places):
+            for key, offset, size in self._leaf(number, page, starts):
                 if ordered and key <= last:
                     raise self._damaged(f"key {key!r} after {last!r}")
                 yield key, offset, size
@@ -124,10 +124,10 @@ class _Walk:
         own, kind, lower, upper = _PAGE.unpack_from(page)
         if own != number or kind & 0xF not in (_BRANCH, _LEAF) or not HEAD <= lower <= upper <= self._size:
             raise self._damaged(f"page {number}")
-        places = struct.unpack_from(f"<{(lower - HEAD) // 2}H", page, HEAD)
-        if places and not upper <= min(places) <= max(places) <= self._size - _NODE.size:
+        starts = struct.unpack_from(f"<{(lower - HEAD) // 2}H", page, HEAD)
+        if starts and not upper <= min(starts) <= max(starts) <= self._size - _NODE.size:
             raise self._damaged(f"page {number}")
-        return page, kind, places
+        return page, kind, starts
 
     def _visit(self, number: int, count: int) -> None:
         """Take pages for one node; each belongs to one only."""
@@ -135,19 +135,19 @@ class _Walk:
             raise self._damaged(f"page {number}")
         self._seen[number : number + count] = True
 
-    def _children(self, number: int, page: bytes | memoryview, places: Sequence[int]) -> list[int]:
+    def _children(self, number: int, page: bytes | memoryview, starts: Sequence[int]) -> list[int]:
         children, spans = [], []
-        for place in places:
-            low, high, top, length = _NODE.unpack_from(page, place)
+        for start in starts:
+            low, high, top, length = _NODE.unpack_from(page, start)
             children.append(low | high << 16 | top << 32)
-            spans.append((place, place + _NODE.size + length))
+            spans.append((start, start + _NODE.size + length))
         self._check_apart(number, spans)
         return children
 
-    def _leaf(self, number: int, page: bytes | memoryview, places: Sequence[int]) -> Iterator[tuple[bytes, int, int]]:
+    def _leaf(self, number: int, page: bytes | memoryview, starts: Sequence[int]) -> Iterator[tuple[bytes, int, int]]:
         nodes, spans = [], []
-        for place in places:
-            low, high, flags, length = _NODE.unpack_from(page, place)
+        for start in starts:
+            low, high, flags, length = _NODE.unpack_from(page, start)
             if flags & (_SUB | _DUP):
                 raise FormatError(
                     f"{self._where}: an LMDB with named databases or several values a key; only a single plain "
@@ -155,9 +155,9 @@ class _Walk:
                 )
             if not 0 < length <= _MAX_KEY:
                 raise self._damaged(f"a key of {length} bytes")
-            size, value = low | high << 16, place + _NODE.size + length
-            spans.append((place, value + (8 if flags & _BIG else size)))
-            nodes.append((bytes(page[place + _NODE.size : value]), value, size, flags & _BIG))
+            size, value = low | high << 16, start + _NODE.size + length
+            spans.append((start, value + (8 if flags & _BIG else size)))
+            nodes.append((bytes(page[start + _NODE.size : value]), value, size, flags & _BIG))
         self._check_apart(number, spans)
         for key, value, size, big in nodes:
             yield key, self._big(page, value, size) if big else number * self._size + value, size

@@ -1,6 +1,6 @@
 """What is read while a data set is opened: its manifest, whether all its files are there, and its index.
 
-In: files that nobody need trust. Out: a manifest and columns, in memory, within bounds that do not depend on what the
+In: files that are not trusted. Out: a manifest and columns, in memory, within bounds that do not depend on what the
 files claim; or an error that names the file.
 """
 
@@ -86,7 +86,7 @@ def _too_large(where: str, size: int) -> FormatError:
 
 
 def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
-    """The manifest itself, if it is of the format that its place says."""
+    """The manifest itself, if it is of the format that its path says."""
     if manifest.format != name:
         raise FormatError(f"{where}: says format {manifest.format!r}, not {name!r}; convert the data again")
     return manifest
@@ -101,7 +101,7 @@ def check_files(root: str, manifest: Manifest, absent: Collection[str] = ()) -> 
         absent: names of files that will not be read, and are not looked at.
 
     Raises:
-        FormatError: naming the first file that is missing, no regular file, or of another length.
+        FormatError: naming the first file that is missing, not a regular file, or of another length.
     """
     files, stamps = [os.path.join(root, local(f.name)) for f in manifest.files], list[Stamp]()
     if len(set(files)) < len(files):
@@ -176,39 +176,39 @@ class Loaded:
     check: Callable[[], None] | None = None
 
 
-def load(file: CheckedFile, places: Sequence[tuple[int, int]]) -> Loaded:
+def load(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
     """Parts of a file, given by (offset, size): copied, or mapped where they are large.
 
     Raises:
         FormatError: one of them does not lie in the file.
         OSError: they cannot be read, or there is no room in the address space.
     """
-    for offset, size in places:
+    for offset, size in extents:
         if not 0 <= offset <= offset + size <= file.length:
             raise wrong_length(file.path, file.length, offset + size)
-    if sum(size for _, size in places) > MOST_COPIED:
-        return _mapped(file, places)
+    if sum(size for _, size in extents) > MOST_COPIED:
+        return _mapped(file, extents)
     parts = []
-    for offset, size in places:
+    for offset, size in extents:
         room = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]  # numpy's stubs lag
         file.read_into(room, offset)
         parts.append(room.toreadonly())
     return Loaded(parts)
 
 
-def _mapped(file: CheckedFile, places: Sequence[tuple[int, int]]) -> Loaded:
-    """The part of a file that these places span, and no more of it, in the address space."""
+def _mapped(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
+    """The part of a file that these extents span, and no more of it, in the address space."""
     page = mmap.ALLOCATIONGRANULARITY
-    begin, end = min(offset for offset, _ in places) // page * page, max(offset + size for offset, size in places)
+    begin, end = min(offset for offset, _ in extents) // page * page, max(offset + size for offset, size in extents)
     path, length = file.path, file.length
     try:
         pages = mmap.mmap(file.descriptor, end - begin, access=mmap.ACCESS_READ, offset=begin)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
 
-    def check() -> None:  # to touch what is no more there would be a crash
+    def check() -> None:  # to touch pages that are no longer there would be a crash
         if pages.size() < end:
             raise wrong_length(path, pages.size(), length)
 
     view = memoryview(pages)
-    return Loaded([view[offset - begin : offset - begin + size] for offset, size in places], check)
+    return Loaded([view[offset - begin : offset - begin + size] for offset, size in extents], check)

@@ -1,7 +1,7 @@
 """PackedReader: the one way in which packed formats are read.
 
 A packed data set is files and a columnar index that says where each blob lies in them. Reading is one read of a file
-at that place: no locks, no transactions, no handle that breaks in a forked child. A format only says where its files
+at that offset: no locks, no transactions, no handle that breaks in a forked child. A format only says where its files
 and its columns are; pickling carries the path alone.
 """
 
@@ -42,11 +42,11 @@ class Packed:
         files: the data files, absolute, by the index's file numbers.
         lengths: the exact length of each; checked at open for all, and again when a file is opened.
         reopen: opens the same data set again from `path` in another process.
-        stamps: what each file was at open, so that one that took its place since is not read by this index.
+        stamps: what each file was when it was opened, so that a replaced one is not read by this index.
         check_rest: `verify` of what lies around the blobs of some records, which lie where the index says.
         options: how it is read.
         checksums: what is read can be compared with the checksums in the index.
-        check_columns: raises FormatError where the columns are no more there; None for columns that lie in memory.
+        check_columns: raises FormatError where the columns are no longer there; None for columns that lie in memory.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Packed:
 
 
 class PackedReader(Closing, LocatedReader, Verified):
-    """A Reader over a columnar index and the files that it tells of, or what stands for these."""
+    """A Reader backed by a columnar index and data files (or memory)."""
 
     def __init__(self, packed: Packed, blobs: Blobs | None = None) -> None:
         columns = packed.columns
@@ -154,7 +154,7 @@ class PackedReader(Closing, LocatedReader, Verified):
     def image(
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
     ) -> tuple[str, bytes | memoryview]:
-        """The name of the field that holds the picture, and a read-only view of its bytes.
+        """The name of the field that holds the image, and a read-only view of its bytes.
 
         Args:
             index: the record.
@@ -178,7 +178,7 @@ class PackedReader(Closing, LocatedReader, Verified):
         return sum(self._size[blob] for blob in span if self._name(blob) != "cls") + len(str(self.labels[row]))
 
     def _named_labels(self) -> NDArray[np.int64]:
-        # A blob's number stands for its place.
+        # A blob's number is used as its offset.
         rows = ({self._name(n): Blob(0, n, self._size[n]) for n in self._span(row)} for row in range(len(self)))
         named = self._packed.options.label_field
         return named_labels(self.path, named, self.keys, rows, lambda blob: bytes(self._view(blob.offset)))
@@ -192,7 +192,7 @@ class PackedReader(Closing, LocatedReader, Verified):
         return record_rows(indices) if derived else self._locator.locations(indices, field)
 
     def image_size(self, index: int) -> int:
-        """The bytes of the encoded picture."""
+        """The bytes of the encoded image."""
         return int(self._size[self._image_blob(checked_row(index, len(self)))])
 
     def _look(self) -> None:
@@ -264,7 +264,7 @@ class PackedReader(Closing, LocatedReader, Verified):
             yield from self._row_problems(row, checked)
         if whole and self._packed.check_rest is not None:
             if not locations_fit(self._packed.columns, len(self._names), self._packed.lengths):
-                return  # told by the records
+                return  # the records have reported it
             try:
                 yield from self._packed.check_rest(self._packed, rows)
             except Exception as error:
@@ -279,7 +279,7 @@ class PackedReader(Closing, LocatedReader, Verified):
                 if checked and crc != wanted:
                     words = f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
                     yield Problem(row, key, words)
-                if checked and name == "cls":  # nobody can tell what a changed one was
+                if checked and name == "cls":  # what a changed one was is not known
                     label = parse_label(key, data) if crc == wanted else int(stated)
             if checked and label != stated:
                 yield Problem(row, key, f"the index has the label {stated}, its fields have {label}")
@@ -287,14 +287,14 @@ class PackedReader(Closing, LocatedReader, Verified):
             yield Problem(row, key, words_of(error, f"{self.path}: record {key!r}"))
 
     def close(self) -> None:
-        """Let the files go; views that somebody holds stay right until they are dropped."""
+        """Close the files; views that are still held stay right."""
         self._blobs.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reopened, (self._packed.reopen, self.path, self.identity())
 
     def identity(self) -> str:
-        """Tells this data set from another that has its path later; foreign data are known by their index."""
+        """Distinguishes this data set from a later one at the same path; foreign data are known by their index."""
         return self.manifest.fingerprint or self.index_hash()
 
     def __repr__(self) -> str:

@@ -114,7 +114,7 @@ class Rows:
     Args:
         columns: the index.
         where: the data set.
-        check: called before the columns are looked at; raises where they are no more there.
+        check: called before the columns are looked at; raises where they are no longer there.
     """
 
     def __init__(self, columns: Columns, where: str = "", check: Callable[[], None] | None = None) -> None:
@@ -139,21 +139,21 @@ class Rows:
             number = np.uint64(key_hash(_raw(key)))
         except UnicodeEncodeError:  # no key that can be written down
             raise KeyError(key) from None
-        first = place = int(np.searchsorted(self._hash, number))
-        while place < len(self._hash) and self._hash[place] == number:
-            row = self._hashed(place)
+        first = slot = int(np.searchsorted(self._hash, number))
+        while slot < len(self._hash) and self._hash[slot] == number:
+            row = self._hashed(slot)
             if self.keys[row] == key:
                 return row
-            place += 1
-        # A hash that was changed, and still rises, stands beside the place where it was looked for.
+            slot += 1
+        # A hash that was changed, and still rises, is beside the slot where it was looked for.
         for beside in {max(first - 1, 0), min(first, len(self._hash) - 1)} if len(self._hash) else ():
             self._hashed(beside)
         raise KeyError(key)
 
-    def _hashed(self, place: int) -> int:
-        """The record that a place in the table of hashes belongs to."""
-        row = int(self._row[place])
-        if not 0 <= row < len(self.keys) or key_hash(_raw(self.keys[row])) != int(self._hash[place]):
+    def _hashed(self, slot: int) -> int:
+        """The record that a slot in the table of hashes belongs to."""
+        row = int(self._row[slot])
+        if not 0 <= row < len(self.keys) or key_hash(_raw(self.keys[row])) != int(self._hash[slot]):
             raise FormatError(
                 f"{self._where}: damaged index: the hashes by which keys are found are not those of the keys; run "
                 "`fastdata verify`, or convert the data again"

@@ -52,7 +52,7 @@ def open_tar(path: str, options: ReadOptions = READ_OPTIONS, absent: Collection[
     """Open a folder of shards or one tar, ours or foreign; `absent` names shards that will not be read.
 
     Raises:
-        FormatError: unfinished, cut or changed since it was written, compressed, or no tar.
+        FormatError: unfinished, cut or changed since it was written, compressed, or not a tar.
     """
     if not os.path.isdir(path):
         return open_tars([path], options)
@@ -160,7 +160,7 @@ class _Shards:
         self._opened: dict[str, PackedReader] = {}
 
     def open(self, path: str) -> SliceReader | None:
-        """The records of a shard; None where it is none of ours.
+        """The records of a shard; None where it is not one of ours.
 
         Raises:
             FormatError: it is ours, and the manifest is missing or does not list it; or compressed.
@@ -270,14 +270,14 @@ def _check_members(packed: Packed, file: CheckedFile, number: int) -> Generator[
     return end
 
 
-def _check_trailer(packed: Packed, file: CheckedFile, place: int) -> Iterator[Problem]:
+def _check_trailer(packed: Packed, file: CheckedFile, begin_at: int) -> Iterator[Problem]:
     """The index member of one tar, from the end of the last blob on, and the end of the file."""
     last = file.length - len(END) - BLOCK
     start, middle, end = map(int, file.read(last, BLOCK).rstrip(b"\0").split()[1:])
-    head = bytes(-place % BLOCK) + header(INDEX_MEMBER, file.length - len(END) - start)
+    head = bytes(-begin_at % BLOCK) + header(INDEX_MEMBER, file.length - len(END) - start)
     text = packed.manifest.to_json()
     parts = {
-        "header of the index member": (start - len(head), place, head),
+        "header of the index member": (start - len(head), begin_at, head),
         "manifest": (middle, middle, text.ljust(end - middle)),
         "end of the file": (last - (-end % BLOCK), end, bytes(-end % BLOCK) + footer(start, middle, end) + END),
     }

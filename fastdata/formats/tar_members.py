@@ -1,8 +1,8 @@
-"""The members of a tar that somebody else wrote: where each lies, from the headers alone.
+"""The members of a tar that others wrote: where each lies, from the headers alone.
 
 In: a file. Out: (name, kind, offset, size) of every member, as Python's tarfile finds them, up to the mark that ends
 the archive. Headers are read one at a time, none is trusted: a number that makes no sense, a member that would not fit
-into the file, a header that claims to be longer than any is, and what follows the end are errors in words. So time and
+into the file, a header that claims to be longer than any is, and data after the end raise an error. So time and
 memory follow from the size of the file, whatever its headers claim. tarfile itself takes a hole of zeros for the end,
 recurses through chains of headers, reads what they claim, and parses them in quadratic time.
 """
@@ -39,7 +39,7 @@ _LENGTH = re.compile(rb"[0-9]{1,10} ")
 
 
 class Member(NamedTuple):
-    """A member that is no folder. `regular` is False for links, pipes and devices, and what tells of other members."""
+    """A member that is not a folder. `regular` is False for links, pipes, devices and descriptions of other members."""
 
     name: str
     regular: bool
@@ -52,7 +52,7 @@ def members(path: str) -> Iterator[Member]:
     """The members of a tar, in order.
 
     Raises:
-        FormatError: cut, damaged, with members that cannot be read where they lie, or no tar.
+        FormatError: cut, damaged, with members that cannot be read where they lie, or not a tar.
     """
     with CheckedFile(path) as file:
         try:
@@ -71,18 +71,18 @@ class _Scan:
         self._global: dict[bytes, bytes] = {}
 
     def members(self) -> Iterator[Member]:
-        place, ahead, chained = 0, dict[bytes, bytes](), 0
-        while block := self._header(place):
-            kind, size = block[156:157], _number(block[124:136], place)
+        offset, ahead, chained = 0, dict[bytes, bytes](), 0
+        while block := self._header(offset):
+            kind, size = block[156:157], _number(block[124:136], offset)
             if b"size" in ahead and kind not in _PAX:
-                size = _decimal(ahead[b"size"], place)
-            data = place + BLOCK
+                size = _decimal(ahead[b"size"], offset)
+            data = offset + BLOCK
             after = data if kind in _WITHOUT_BYTES else data + padded(size)
             if kind in _PAX or kind in (_GLOBAL_PAX, _LONG_NAME, _LONG_LINK):
                 chained += 1
                 if chained > _MOST_CHAINED:
-                    raise _HeaderError(f"more than {_MOST_CHAINED} headers before one member, at byte {place}")
-                self._extend(kind, self._extended(place, size), ahead)
+                    raise _HeaderError(f"more than {_MOST_CHAINED} headers before one member, at byte {offset}")
+                self._extend(kind, self._extended(offset, size), ahead)
             else:
                 name = _name(block, {**self._global, **ahead})
                 if after > data and data + size > self._length:
@@ -90,25 +90,25 @@ class _Scan:
                 if kind != _DIRECTORY and not (kind == b"\0" and name.endswith("/")):
                     yield self._member(block, name, data, size, b"GNU.sparse" in ahead)
                 ahead, chained = {}, 0
-            place = after
+            offset = after
         if ahead:
-            raise _HeaderError(f"a header without its member, before byte {place}")
-        self._check_end(place)
+            raise _HeaderError(f"a header without its member, before byte {offset}")
+        self._check_end(offset)
 
-    def _header(self, place: int) -> bytes:
-        """The header at a place; empty at the mark that ends the archive."""
-        block = self._file.read(place, BLOCK)
+    def _header(self, offset: int) -> bytes:
+        """The header at an offset; empty at the mark that ends the archive."""
+        block = self._file.read(offset, BLOCK)
         if len(block) < BLOCK:
             what = "the end-of-archive mark is missing" if not block else "the file ends within a header"
-            if not place:
+            if not offset:
                 raise _HeaderError("the file is empty" if not block else "the file is shorter than a header")
-            raise self._cut(place, what)
+            raise self._cut(offset, what)
         if not any(block):
             return b""
         if not _is_header(block):
-            if not place:
+            if not offset:
                 raise _HeaderError("it does not begin with a header")
-            raise self._cut(place, "what follows the last whole member is not a header")
+            raise self._cut(offset, "what follows the last whole member is not a header")
         return block
 
     def _member(self, block: bytes, name: str, data: int, size: int, sparse: bool) -> Member:
@@ -124,15 +124,15 @@ class _Scan:
             raise _HeaderError(f"member {name!r} of type {kind!r}, which is not supported")
         return Member(name, regular, data, size, block[265:297].partition(b"\0")[0])
 
-    def _extended(self, place: int, size: int) -> bytes:
-        """The bytes of a header that tells of the member after it."""
+    def _extended(self, offset: int, size: int) -> bytes:
+        """The bytes of a header that describes the next member."""
         if size > _MOST_EXTENDED:
             raise _HeaderError(
-                f"a PAX header or name of {size} bytes at byte {place}, at most {_MOST_EXTENDED} are read"
+                f"a PAX header or name of {size} bytes at byte {offset}, at most {_MOST_EXTENDED} are read"
             )
-        if place + BLOCK + size > self._length:
-            raise self._cut(place, "the file ends within a header")
-        return self._file.read(place + BLOCK, size)
+        if offset + BLOCK + size > self._length:
+            raise self._cut(offset, "the file ends within a header")
+        return self._file.read(offset + BLOCK, size)
 
     def _extend(self, kind: bytes, blob: bytes, ahead: dict[bytes, bytes]) -> None:
         if kind == _LONG_NAME:
@@ -142,16 +142,16 @@ class _Scan:
         elif kind != _LONG_LINK:
             ahead |= _told(blob)
 
-    def _check_end(self, place: int) -> None:
+    def _check_end(self, offset: int) -> None:
         """Refuse what stands behind the end: a hole of zeros in the middle, or another archive, would be lost."""
-        start = place
-        while (place := self._data_from(place)) < self._length:
-            blob = self._file.read(place, 1 << 20)
+        start = offset
+        while (offset := self._data_from(offset)) < self._length:
+            blob = self._file.read(offset, 1 << 20)
             zeros = len(blob) - len(blob.lstrip(b"\0"))
             if zeros < len(blob):
-                more = f"more data at byte {place + zeros}: a hole, or archives that were joined"
+                more = f"more data at byte {offset + zeros}: a hole, or archives that were joined"
                 raise self._cut(start, f"zeros, as at the end of an archive, and {more}")
-            place += max(1, len(blob))
+            offset += max(1, len(blob))
         zeros = self._length - start
         record = max([_USUAL_RECORD, *(size for size in _RECORDS if self._length % size == 0)])
         if zeros > record + 2 * BLOCK:
@@ -159,18 +159,18 @@ class _Scan:
                 start, f"nothing but zeros up to the end of the file, {zeros} of them: more than fill a tar"
             )
 
-    def _data_from(self, place: int) -> int:
-        """The next place with data; holes of the file system are zeros that need not be read."""
+    def _data_from(self, offset: int) -> int:
+        """The next offset with data; holes of the file system are zeros that need not be read."""
         try:
-            return os.lseek(self._file.descriptor, place, os.SEEK_DATA)
+            return os.lseek(self._file.descriptor, offset, os.SEEK_DATA)
         except AttributeError:
-            return place
+            return offset
         except OSError as error:
-            return self._length if error.errno == errno.ENXIO else place
+            return self._length if error.errno == errno.ENXIO else offset
 
-    def _cut(self, place: int, what: str) -> FormatError:
+    def _cut(self, offset: int, what: str) -> FormatError:
         return FormatError(
-            f"{self._path}: cut or damaged at byte {place}: {what}; copy the tar again from a whole one, or rewrite it"
+            f"{self._path}: cut or damaged at byte {offset}: {what}; copy the tar again from a whole one, or rewrite it"
         )
 
 
@@ -190,8 +190,8 @@ def _is_header(block: bytes) -> bool:
     return wanted == plain or wanted == plain - 256 * sum(byte > 127 for byte in others)
 
 
-def _name(block: bytes, told: dict[bytes, bytes]) -> str:
-    name = told.get(b"path")
+def _name(block: bytes, found: dict[bytes, bytes]) -> str:
+    name = found.get(b"path")
     if name is None:
         name, prefix = block[:100].partition(b"\0")[0], block[345:500].partition(b"\0")[0]
         if prefix and block[257:263] == b"ustar\0":  # GNU's old headers keep times there
@@ -200,39 +200,39 @@ def _name(block: bytes, told: dict[bytes, bytes]) -> str:
 
 
 def _told(blob: bytes) -> dict[bytes, bytes]:
-    """What the records of a PAX header say of a member's place and name: `LENGTH KEY=VALUE`, each with a newline."""
-    told, place = dict[bytes, bytes](), 0
-    while place < len(blob) and blob[place]:
-        length = _LENGTH.match(blob, place)
-        end = place + int(length[0]) if length else place
+    """What the records of a PAX header say of a member's offset and name: `LENGTH KEY=VALUE`, each with a newline."""
+    found, offset = dict[bytes, bytes](), 0
+    while offset < len(blob) and blob[offset]:
+        length = _LENGTH.match(blob, offset)
+        end = offset + int(length[0]) if length else offset
         if length is None or end > len(blob) or end <= length.end() or blob[end - 1] != 0x0A:
             raise _HeaderError("a damaged PAX record")
         key, equals, value = blob[length.end() : end - 1].partition(b"=")
         if not equals or not key:
             raise _HeaderError("a damaged PAX record")
         if key in (b"path", b"size"):
-            told[key] = value
+            found[key] = value
         elif key.startswith(b"GNU.sparse"):
-            told[b"GNU.sparse"] = b""
-        place = end
-    return told
+            found[b"GNU.sparse"] = b""
+        offset = end
+    return found
 
 
-def _number(field: bytes, place: int) -> int:
+def _number(field: bytes, offset: int) -> int:
     """A number of a header: octal digits, or, where the first bit is set, 95 bits in two's complement."""
     if field[0] & 0x80:
         value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         negative = field[0] & 0x40
         if negative or value >= 1 << 63:
-            raise _HeaderError(f"a size {'below zero' if negative else 'of 2^63 or more'} at byte {place}")
+            raise _HeaderError(f"a size {'below zero' if negative else 'of 2^63 or more'} at byte {offset}")
         return value
     digits = _OCTAL.fullmatch(field.partition(b"\0")[0])
     if digits is None:
-        raise _HeaderError(f"not a number at byte {place}: {field!r}")
+        raise _HeaderError(f"not a number at byte {offset}: {field!r}")
     return int(digits[1] or b"0", 8)
 
 
-def _decimal(value: bytes, place: int) -> int:
+def _decimal(value: bytes, offset: int) -> int:
     if not value.isdigit() or len(value) > 18:
-        raise _HeaderError(f"not a size before byte {place}: {value[:20]!r}")
+        raise _HeaderError(f"not a size before byte {offset}: {value[:20]!r}")
     return int(value)

@@ -26,7 +26,7 @@ from fastdata.record import check_key, is_field_name
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
 
-# In the place of a record's number: a problem of the data set itself.
+# Instead of a record's number: a problem of the data set itself.
 DATA_SET = -1
 # Keys are taken from the index so many at a time: a list of all would take more memory than the index.
 _AT_ONCE = 1 << 16
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
         row: the record's number; `DATA_SET` for what belongs to none.
         name: the record's key; else the file or the data set.
         words: what is wrong.
-        harmless: nothing is damaged as far as it goes, but somebody may want to know.
+        harmless: nothing is damaged, but it is worth a warning.
     """
 
     row: int
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 class Verified(ABC):
-    """A reader that tells what is wrong with its data set."""
+    """A reader that reports what is wrong with its data set."""
 
     @abstractmethod
     def problems(self) -> Iterator[Problem]:
@@ -66,7 +66,7 @@ class Verified(ABC):
 
 
 def problems_of(reader: Reader) -> Iterator[Problem]:
-    """The problems of any reader; those of somebody's own class say nothing of records."""
+    """The problems of any reader; those of a user's own class do not name records."""
     if isinstance(reader, Verified):
         yield from reader.problems()
     else:
@@ -77,7 +77,7 @@ def words_of(error: Exception, where: str) -> str:
     """What an error says of the data.
 
     Raises:
-        ResourceError: it tells of the machine instead.
+        ResourceError: it describes the machine instead.
     """
     raise_resource_error(error, where)
     known = isinstance(error, (FastdataError, OSError)) and str(error)
@@ -118,11 +118,12 @@ def check_index(columns: Columns, manifest: Manifest, keys: Sequence[str], where
         where: the data set.
     """
     codes: NDArray[Any] = columns["field"]
-    sound = bool((codes < len(manifest.fields)).all())  # a number that no field has is told by its record
+    sound = bool((codes < len(manifest.fields)).all())  # a number that no field has is reported by its record
     for row, words in _wrong(columns, manifest, keys):
         sound = False
         yield Problem(row, where if row == DATA_SET else name_of(keys, row), words)
-    if sound and _fingerprint(columns, manifest.fields) != manifest.fingerprint:  # else it follows from what was told
+    # Where something is wrong already, a wrong fingerprint follows from it.
+    if sound and _fingerprint(columns, manifest.fields) != manifest.fingerprint:
         words = "the manifest's fingerprint is not that of the keys, fields and checksums in the index"
         yield Problem(DATA_SET, where, words)
 
@@ -154,8 +155,8 @@ def raw_keys(columns: Columns) -> Iterator[bytes]:
     """The bytes of each record's key."""
     blob, ends = memoryview(columns["key_bytes"]), columns["key_end"]  # type: ignore[arg-type]  # numpy's stubs lag
     for first in range(0, len(ends) - 1, _AT_ONCE):
-        places = ends[first : first + _AT_ONCE + 1].tolist()
-        yield from (bytes(blob[begin:end]) for begin, end in pairwise(places))
+        cuts = ends[first : first + _AT_ONCE + 1].tolist()
+        yield from (bytes(blob[begin:end]) for begin, end in pairwise(cuts))
 
 
 def _wrong_keys(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
@@ -189,9 +190,9 @@ def _not_found(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[i
 def _twice(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[tuple[int, str]]:
     pairs = rows * (len(fields) + 1) + np.minimum(codes, len(fields))  # the last one for numbers that no field has
     order = np.argsort(pairs, kind="stable")
-    for place in np.flatnonzero(pairs[order[1:]] == pairs[order[:-1]]).tolist():
-        code = int(codes[order[place]])
-        yield int(rows[order[place]]), f"it has the field {fields[code] if code < len(fields) else code!r} twice"
+    for at in np.flatnonzero(pairs[order[1:]] == pairs[order[:-1]]).tolist():
+        code = int(codes[order[at]])
+        yield int(rows[order[at]]), f"it has the field {fields[code] if code < len(fields) else code!r} twice"
 
 
 def _overlaps(columns: Columns, rows: NDArray[np.int64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -205,9 +206,9 @@ def _overlaps(columns: Columns, rows: NDArray[np.int64], keys: Sequence[str]) ->
         ends = offset[part] + size[part]
         reached = np.maximum.accumulate(ends)
         holder = np.maximum.accumulate(np.where(ends == reached, np.arange(len(part)), 0))  # whose end that is
-        for place in (np.flatnonzero(offset[part[1:]] < reached[:-1]) + 1).tolist():
-            other = name_of(keys, int(rows[part[holder[place - 1]]]))
-            yield int(rows[part[place]]), f"it shares bytes with record {other!r}"
+        for at in (np.flatnonzero(offset[part[1:]] < reached[:-1]) + 1).tolist():
+            other = name_of(keys, int(rows[part[holder[at - 1]]]))
+            yield int(rows[part[at]]), f"it shares bytes with record {other!r}"
 
 
 def _fingerprint(columns: Columns, fields: Sequence[str]) -> str:

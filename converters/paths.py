@@ -1,4 +1,4 @@
-"""Places: source, destination and report of a conversion, checked before the work begins.
+"""Paths: source, destination and report of a conversion, checked before the work begins.
 
 In: the arguments. Out: absolute paths of this machine, none of which would change another.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fastdata.converters.report import check_place
+from fastdata.converters.report import check_report_path
 from fastdata.errors import OptionError
 from fastdata.formats.addresses import check_local, check_local_target, path_of
 
@@ -16,27 +16,27 @@ def source_of(path: str | os.PathLike[str]) -> str:
     """The folder to read, as an absolute path.
 
     Raises:
-        OptionError: it is no path of this machine.
+        OptionError: it is not a path on this machine.
     """
     check_local(text := path_of("SRC", path))
     return os.path.abspath(text)
 
 
 def target_of(name: str, path: str | os.PathLike[str]) -> str:
-    """A place to write to, as an absolute path.
+    """A path to write to, as an absolute one.
 
     Raises:
-        OptionError: it is no path of this machine.
+        OptionError: it is not a path on this machine.
     """
     check_local_target(text := path_of(name, path))
     return os.path.abspath(text)
 
 
 def check_apart(src: str, dst: str, report: str | None) -> None:
-    """Refuse places that would change the source, or the data set after it was written.
+    """Refuse paths that would change the source, or the data set after it was written.
 
     Raises:
-        OptionError: names the two places.
+        OptionError: names the two paths.
     """
     source, target = os.path.realpath(src), os.path.realpath(dst)
     if source == target:
@@ -47,11 +47,11 @@ def check_apart(src: str, dst: str, report: str | None) -> None:
         raise OptionError(f"SRC {src!r} lies inside DST {dst!r}, which would replace it; name another DST")
     if report is None:
         return
-    place = os.path.realpath(report)
+    path = os.path.realpath(report)
     for name, folder in (("SRC", source), ("DST", target)):
-        if place == folder or _inside(place, folder):
+        if path == folder or _inside(path, folder):
             raise OptionError(f"report {report!r} lies inside {name}; name a path outside")
-    check_place(report)
+    check_report_path(report)
 
 
 def _inside(path: str, folder: str) -> bool:
