@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
-from fastdata.codec.sniff import probe
+from fastdata.codec.encoded import EncodedImage, open_encoded
 from fastdata.errors import FastdataError
 from fastdata.fields.selection import Selection, Stored
 from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form
 from fastdata.transforms.pipeline import Pipeline
+from fastdata.transforms.render import render_image
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
@@ -76,12 +77,6 @@ class SampleDecoder:
     target_transform: Callable[[Any], Any] | None = None
     joint: PictureCall | None = None
 
-    def render(
-        self, data: Data, numbers: Sequence[float], notes: list[str], out: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
-        """The planned pixels of an encoded image."""
-        return self.pipeline.render(data, numbers, out=out, exact=self.exact, rules=self.rules, notes=notes)
-
     @property
     def needs_image(self) -> bool:
         """Whether the image is to be made: for its own sake, or for `joint`."""
@@ -92,9 +87,23 @@ class SampleDecoder:
         """Whether a field moves with the image."""
         return any(stored.field.moves for stored in self.selection.stored)
 
-    def plan(self, data: Data, numbers: Sequence[float]) -> Plan:
-        """The plan of an encoded image."""
-        return self.pipeline.plan(probe(data).upright_size, numbers)
+    def open(self, data: Data) -> EncodedImage:
+        """An encoded image, opened by the rules of its data set."""
+        return open_encoded(data, self.rules)
+
+    def render(
+        self,
+        image: EncodedImage,
+        numbers: Sequence[float],
+        notes: list[str],
+        out: NDArray[np.uint8] | None = None,
+    ) -> NDArray[np.uint8]:
+        """The planned pixels of an image; `numbers` are what the geometric transforms draw."""
+        return render_image(image, self.pipeline, numbers, out=out, exact=self.exact, notes=notes)
+
+    def plan(self, image: EncodedImage, numbers: Sequence[float]) -> Plan:
+        """The plan of an image, for what moves with it."""
+        return self.pipeline.plan(image.size, numbers)
 
     def value(self, stored: Stored, data: Data | None, plan: Plan | None) -> Any:
         """The value of a record's field; None where the record lacks it.

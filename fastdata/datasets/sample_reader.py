@@ -67,8 +67,9 @@ class SampleReader:
         if decoder.needs_image or decoder.needs_plan:
             blob = self.encoded(index) if data is None else data
             try:
-                plan = decoder.plan(blob, numbers) if decoder.needs_plan else None
-                sample.image = decoder.render(blob, numbers, notes) if decoder.needs_image else None
+                image = decoder.open(blob)
+                plan = decoder.plan(image, numbers) if decoder.needs_plan else None
+                sample.image = decoder.render(image, numbers, notes) if decoder.needs_image else None
             except DecodeError as error:
                 raise type(error)(f"{error}; `fastdata verify` names all that are damaged") from error
             except Exception as error:

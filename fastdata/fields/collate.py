@@ -40,12 +40,3 @@ def image_tensor(image: Any) -> Any:
             array = array.copy()
         return torch.from_numpy(array).permute(2, 0, 1)
     return image
-
-
-def pinned(batch: Any) -> Any:
-    """A copy of every tensor in a batch, in torch's pinned memory."""
-    import torch
-
-    from fastdata.tree import map_tensors
-
-    return map_tensors(batch, torch.Tensor.pin_memory)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdata.errors import FastdataError
-from fastdata.fields.collate import image_tensor, int64, pinned, stacked
+from fastdata.fields.collate import image_tensor, int64, stacked
 from fastdata.fields.selection import Stored
 from fastdata.formats.base import Reader, raise_named, record_name
 from fastdata.formats.locations import blob_of
@@ -105,3 +105,12 @@ class Collation:
         except FastdataError as error:
             name = record_name(self._reader, index)
             raise type(error)(f"{name}: field {stored.record_name!r}: {error}") from error
+
+
+def pinned(batch: Any) -> Any:
+    """A copy of every tensor in a batch, in torch's pinned memory."""
+    import torch
+
+    from fastdata.tree import map_tensors
+
+    return map_tensors(batch, torch.Tensor.pin_memory)

@@ -31,6 +31,7 @@ from fastdata.loader.schedule import Ended, Schedule, planned, samples_of, split
 from fastdata.loader.settings import Settings, checked
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
 from fastdata.order import Even, Split
+from fastdata.sample import SampleDecoder
 from fastdata.transforms.callables import Form
 from fastdata.transforms.engines import engine_name
 from fastdata.transforms.pipeline import Pipeline
@@ -176,10 +177,11 @@ class DataLoader(TorchShape):
         if not self._checked.sampled:
             split_of(self._checked, self._samples or 0)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
+        pipeline = Pipeline(given.transform, given.form)
+        decoder = SampleDecoder(self._checked.selection, rules, pipeline, given.exact, given.form)
         self._spec = SampleSpec(
-            blob_source_of(self.reader), rules, Pipeline(given.transform, given.form), self._checked.seed, given.exact,
-            on_error == "skip", self._checked.views,
-        )  # fmt: skip
+            decoder, blob_source_of(self.reader), self._checked.seed, on_error == "skip", self._checked.views
+        )
         most = self._checked.split_size
         if not self._checked.sampled:
             most = min(most, self._samples or most)

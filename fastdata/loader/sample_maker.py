@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.decode import Rules
-from fastdata.codec.encoded import DamagedPart, IndexedJpeg, PreparedDecode, open_encoded, open_whole
+from fastdata.codec.encoded import DamagedPart, IndexedJpeg, PreparedDecode, open_whole
 from fastdata.errors import FormatError
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
@@ -25,10 +24,11 @@ from fastdata.formats.locations import NO_FILE, BlobSource, Locations
 from fastdata.loader.generators import own_generators, seed_generators
 from fastdata.loader.layout import Layout
 from fastdata.loader.sample_log import Failure, Notices, SampleLog, Wanted, wanted_samples
+from fastdata.sample import SampleDecoder
 from fastdata.seeding import keys
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.transforms.plan import Plan
-from fastdata.transforms.render import carry_out, decoded_region, render_image
+from fastdata.transforms.render import carry_out, decoded_region
 
 # So many images are prepared before they are decoded, of at most so many bytes together (but at least one). From 16 to
 # 128 all gave about a tenth more images than one by one.
@@ -42,22 +42,23 @@ class SampleSpec:
     """What is needed to make the samples of a loader; picklable wherever its parts are.
 
     Attributes:
+        decoder: how samples are made of bytes.
         source: what reads the encoded images by their locations.
-        rules: how they are decoded.
-        pipeline: what is done with them.
         seed: the loader's seed.
-        exact: never decode at a reduced DCT scale.
         skip: samples that fail will be replaced, so that the others of their batch are made, too.
         views: how many versions of a record a sample is made of.
     """
 
+    decoder: SampleDecoder
     source: BlobSource
-    rules: Rules
-    pipeline: Pipeline
     seed: int
-    exact: bool = False
     skip: bool = False
     views: int = 1
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What is done with the images."""
+        return self.decoder.pipeline
 
     @property
     def layout(self) -> Layout | None:
@@ -164,17 +165,17 @@ class SampleMaker:
             one, notes = wanted.popleft(), list[str]()
             views = list[tuple[Plan, PreparedDecode]]()
             try:
-                image = open_encoded(self._data(one), spec.rules)
+                image = spec.decoder.open(self._data(one))
                 for view, out in enumerate(batch[one.row]):
                     numbers = draws.numbers[view][one.number]
                     if isinstance(image, IndexedJpeg):
                         plan = spec.pipeline.plan(image.size, numbers)
-                        region, scale = decoded_region(plan, exact=spec.exact)
+                        region, scale = decoded_region(plan, exact=spec.decoder.exact)
                         part = image.prepare(region, scale)
                         views.append((plan, part))
                         room -= len(part.jpeg)
                     else:
-                        render_image(image, spec.pipeline, numbers, out=out, exact=spec.exact, notes=notes)
+                        spec.decoder.render(image, numbers, notes, out)
             except BaseException as error:
                 if log.failed(one, error):
                     break
@@ -196,9 +197,9 @@ class SampleMaker:
                     try:
                         carry_out(plan, part.decode(), batch[one.row, view])
                     except DamagedPart:
-                        whole = open_whole(self._data(one), spec.rules)
+                        whole = open_whole(self._data(one), spec.decoder.rules)
                         numbers, out = draws.numbers[view][one.number], batch[one.row, view]
-                        render_image(whole, spec.pipeline, numbers, out=out, exact=spec.exact, notes=notes)
+                        spec.decoder.render(whole, numbers, notes, out)
             except BaseException as error:
                 if log.failed(one, error):
                     break
@@ -208,10 +209,10 @@ class SampleMaker:
     def _views(self, one: Wanted, draws: Draws, notes: list[str]) -> Iterator[Any]:
         """The views of a sample, one after the other, of an image that is read once."""
         spec = self._spec
-        image = open_encoded(self._data(one), spec.rules)
+        image = spec.decoder.open(self._data(one))
         for view, rows in enumerate(draws.numbers):
             numbers = rows[one.number]
-            picture = render_image(image, spec.pipeline, numbers, exact=spec.exact, notes=notes)
+            picture = spec.decoder.render(image, numbers, notes)
             if not spec.pipeline.callables:
                 yield picture
                 continue
@@ -219,7 +220,7 @@ class SampleMaker:
             sample = self._called(picture, seed)
             # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
             if not known and "torch" in sys.modules:
-                picture = render_image(image, spec.pipeline, numbers, exact=spec.exact, notes=notes)
+                picture = spec.decoder.render(image, numbers, notes)
                 sample = self._called(picture, seed)
             yield sample
 
