@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.checks import choice
+from fastdata.checks import choice, flag
 from fastdata.errors import OptionError
 from fastdata.seeding import key, keys
 
@@ -253,14 +253,16 @@ class Split:
         )
 
 
-def check_even(*, pad: bool, even: object, drop_last: bool) -> None:
+def check_end(*, batch_size: int | None, pad: object, even: object, drop_last: object) -> None:
     """Whether these ways of ending an epoch go together.
 
     Raises:
-        OptionError: `even` is none of its values, or two of them exclude each other.
+        OptionError: one of them is none of its values, or two of them exclude each other.
     """
     choice("even", even, get_args(Even))
-    if not pad and even == "cut":
+    if flag("drop_last", drop_last) and batch_size is None:
+        raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
+    if not flag("pad", pad) and even == "cut":
         raise OptionError('pad=False leaves no sample out, and even="cut" does: leave out one of the two')
     if not pad and drop_last:
         raise OptionError("pad=False leaves no sample out, and drop_last=True does: leave out one of the two")

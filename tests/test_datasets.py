@@ -214,6 +214,9 @@ def test_arguments_that_cannot_be_are_refused(path: Path) -> None:
         ImageDataset(path, transform=np.flipud, transforms=_plus)
     with pytest.raises(OptionError, match="cache must be 'ram' or None"):
         ImageDataset(path, cache="disk")  # type: ignore[arg-type]
+    for name in ("exact", "verify", "progress"):
+        with pytest.raises(OptionError, match=f"{name} must be True or False, not 'no'"):
+            ImageDataset(path, **{name: "no"})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="must be callable"):
         ImageDataset(path, transform=3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):

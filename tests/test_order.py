@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.errors import OptionError
-from fastdata.order import EpochOrder, Split, check_even, numbered, permutation, run_length
+from fastdata.order import EpochOrder, Split, check_end, numbered, permutation, run_length
 
 counts = st.integers(1, 3000)
 buffers = st.integers(1, 5000)
@@ -173,11 +173,12 @@ def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
         ({"pad": False, "even": "cut", "drop_last": False}, "pad=False leaves no sample out"),
         ({"pad": False, "even": "pad", "drop_last": True}, "drop_last=True"),
         ({"pad": True, "even": "even", "drop_last": True}, "must be 'pad' or 'cut', not 'even'"),
+        ({"batch_size": None, "pad": True, "even": "pad", "drop_last": True}, "drop_last=True needs a batch_size"),
     ],
 )
 def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
-        check_even(**options)
+        check_end(**{"batch_size": 4} | options)
 
 
 @given(st.lists(st.integers(0, 5), max_size=60))

@@ -191,6 +191,12 @@ def test_the_union_of_the_ranks_is_the_same_for_any_world_size(path: Path) -> No
         ({"rank": 2, "world_size": 2}, "rank must be"),
         ({"rank": 0}, "together"),
         ({"transform": 1}, "must be callable"),
+        ({"shuffle": "no"}, "shuffle must be True or False, not 'no'"),
+        ({"pad": 1}, "pad must be True or False"),
+        ({"drop_last": None, "batch_size": 4}, "drop_last must be True or False"),
+        ({"skip_shards": "no"}, "skip_shards must be True or False"),
+        ({"exact": 0}, "exact must be True or False"),
+        ({"progress": "no"}, "progress must be True or False"),
     ],
 )
 def test_what_cannot_be_is_refused_when_made(path: Path, options: dict[str, Any], words: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from fastdata.checks import flag
 from fastdata.codec.decode import Rules
 from fastdata.codec.kinds import IMAGE_SUFFIXES, READABLE
 from fastdata.datasets.remarks import Remarks
@@ -110,7 +111,7 @@ class ImageDataset(Dataset[Any]):
         if transforms is not None and (transform is not None or target_transform is not None):
             raise OptionError("give either transforms (called with image and label) or transform/target_transform")
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
-        self.exact, self._verify, self._max_pixels = exact, verify, max_pixels
+        self.exact, self._verify, self._max_pixels = flag("exact", exact), flag("verify", verify), max_pixels
         self.form = form
         self._made: tuple[Any, Any, Any, bool, Form, SampleDecoder] | None = None
         self._taken_apart()  # refuses now what cannot be

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastdata.cache import CachedReader
-from fastdata.checks import choice
+from fastdata.checks import choice, flag
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.errors import OptionError
 from fastdata.formats.base import Reader, ReadOptions
@@ -83,6 +83,7 @@ def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool
         OptionError: `cache` is neither "ram" nor None.
         CacheError: they would not fit.
     """
+    progress = flag("progress", progress)
     if choice("cache", cache, ("ram", None)) is None:
         return reader
     if isinstance(reader, CachedReader):  # of an ImageDataset with a cache: once is enough

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from fastdata.checks import choice, integer
+from fastdata.checks import choice, flag, integer
 from fastdata.codec.decode import Rules
 from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker, warn_of_drops
 from fastdata.datasets.iterator import Progress, StreamIterator
@@ -32,7 +32,7 @@ from fastdata.errors import OptionError
 from fastdata.fields.selection import Selection
 from fastdata.formats import FORMATS
 from fastdata.formats.base import Reader, allowed_pixels
-from fastdata.order import EpochOrder, Even, Split, check_even
+from fastdata.order import EpochOrder, Even, Split, check_end
 from fastdata.sample import SampleDecoder
 from fastdata.seeding import word
 from fastdata.transforms.callables import Form
@@ -132,20 +132,18 @@ class ImageStream(IterableDataset[Any]):
         buffer_size = integer("buffer_size", buffer_size, 1)
         if batch_size is not None:
             batch_size = integer("batch_size", batch_size, 1)
-        elif drop_last:
-            raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
-        self.transform, self.shuffle, self.buffer_size, self.seed = transform, shuffle, buffer_size, word(seed)
-        check_even(pad=pad, even=even, drop_last=drop_last)
-        self.batch_size, self.drop_last, self.pad, self.even = batch_size, drop_last, pad, even
+        check_end(batch_size=batch_size, pad=pad, even=even, drop_last=drop_last)
+        self.transform, self.shuffle, self.buffer_size = transform, flag("shuffle", shuffle), buffer_size
+        self.seed, self.batch_size, self.drop_last, self.pad, self.even = word(seed), batch_size, drop_last, pad, even
         choice("on_error", on_error, ("raise", "skip"))
         self._skipped = Skipped() if on_error == "skip" else None
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
-        self.exact, self.form = exact, form
+        self.exact, self.form = flag("exact", exact), form
         Pipeline(transform, form)  # refuses now what cannot be
         self.skipped_shards: list[tuple[str, str]] = []
         reading: Any = {"image_field": image_field, "label_field": label_field, "max_pixels": max_pixels}
-        if skip_shards:
+        if flag("skip_shards", skip_shards):
             reader, self.skipped_shards = open_whole_source(data, verify=verify, **reading)
         else:
             reader = open_source(data, verify=verify, **reading)

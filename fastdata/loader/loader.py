@@ -159,7 +159,7 @@ class DataLoader(TorchShape):
             transform=given.transform_or(transform), exact=flag("exact", exact) or given.exact,
             form=form or given.form, verify=verify,
         )  # fmt: skip
-        self._reader = in_memory(given.reader, cache, verify=verify, progress=flag("progress", progress))
+        self._reader = in_memory(given.reader, cache, verify=verify, progress=progress)
         self._checked = checked(
             len(self.reader),
             {

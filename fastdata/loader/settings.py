@@ -16,7 +16,7 @@ from fastdata.checks import choice, flag, function, integer, number, refuse
 from fastdata.cpus import default_workers
 from fastdata.errors import OptionError
 from fastdata.fields.selection import Selection
-from fastdata.order import Even, check_even, numbered
+from fastdata.order import Even, check_end, numbered
 from fastdata.world import World
 
 # More copies of a record than anybody means, and few enough that the positions of an epoch are 64-bit integers.
@@ -110,11 +110,9 @@ def checked(count: int, arguments: dict[str, Any]) -> Settings:
     given["seed"] = integer("seed", given["seed"])
     choice("worker_mode", given["worker_mode"], ("process", "thread"))
     choice("on_error", given["on_error"], ("raise", "skip"))
-    check_even(pad=given["pad"], even=given["even"], drop_last=given["drop_last"])
     if given["sampler"] is not None or given["batch_sampler"] is not None:
         _check_sampler(given)
-    if given["batch_size"] is None and given["drop_last"]:
-        raise OptionError("drop_last=True needs a batch_size: without one there is no last batch")
+    check_end(**{name: given[name] for name in ("batch_size", "pad", "even", "drop_last")})
     given["timeout"] = number("timeout", given["timeout"], 0)
     if given["collate_fn"] is not None:
         function("collate_fn", given["collate_fn"])
