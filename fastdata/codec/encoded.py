@@ -159,10 +159,7 @@ class RawPixels:
     """An array of pixels that lies in the data."""
 
     pixels: RGB
-
-    @property
-    def size(self) -> Size:
-        return Size(*self.pixels.shape[:2])
+    size: Size
 
     def decode(
         self,
@@ -229,7 +226,7 @@ def open_encoded(data: Data, rules: Rules = DEFAULT_RULES) -> EncodedImage:
     elif data[:6] == b"\x93NUMPY":
         pixels = raw_view(data, rules.max_pixels)
         if pixels is not None:
-            return RawPixels(pixels)
+            return RawPixels(pixels, Size(*pixels.shape[:2]))
     return open_whole(data, rules)
 
 

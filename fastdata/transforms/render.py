@@ -70,15 +70,16 @@ def render_image(
     notes: list[str] | None = None,
 ) -> RGB:
     """`render` for an image that is open already."""
-    plan = pipeline.plan(image.size, numbers)
+    size = image.size
+    plan = pipeline.plan(size, numbers)
     if out is None and not plan.changes:
         part = image.decode(notes=notes)
-        if part.size == image.size:
+        if part.size == size:
             return part.pixels
     else:
         region, scale = decoded_region(plan, exact=exact)
         part = image.decode(region, scale, notes=notes)
-    if part.size != image.size:  # the header stated another size than the data have
+    if part.size != size:  # the header stated another size than the data have
         plan = pipeline.plan(part.size, numbers)
     return carry_out(plan, part, out)
 
