@@ -12,7 +12,6 @@ from typing import Any
 
 from fastdata.checks import byte_count, choice, color, flag, integer
 from fastdata.codec.info import LONGEST_SIDES, MAX_PIXELS
-from fastdata.converters.geometry import RESIZE_MODES
 from fastdata.errors import OptionError
 from fastdata.formats import DEFAULT_SHARD_SIZE, FORMATS, sharded
 
@@ -20,6 +19,7 @@ from fastdata.formats import DEFAULT_SHARD_SIZE, FORMATS, sharded
 ENCODINGS: dict[str, str | None] = {
     "jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None,
 }  # fmt: skip
+RESIZE_MODES = ("shorter", "longer", "exact", "crop", "pad")
 ALPHA_RULES = ("white", "black", "drop")
 # Those that `quality` and `optimize` are for; `keep` may write either.
 _WITH_QUALITY = ("jpeg", "webp", "keep")

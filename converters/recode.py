@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from fastdata.codec.info import LONGEST_SIDES, most_bytes
 from fastdata.converters.gate import Tokens, passing
-from fastdata.converters.geometry import ResizePlan, plan_resize, reduced_region, reduction
 from fastdata.converters.options import ENCODINGS, RecodeOptions
+from fastdata.converters.resizing import HEADROOM, resize_plan
 from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
 from fastdata.record import IMAGE_FIELDS
-from fastdata.size import Size
 
 if TYPE_CHECKING:
     from fastdata.codec.decode import Alpha
     from fastdata.codec.encode import Encoding
-    from fastdata.codec.engines import Region
+    from fastdata.codec.encoded import Part
     from fastdata.codec.icc import Conversion
     from fastdata.codec.sniff import ImageInfo
+    from fastdata.transforms.plan import Plan
 
 RGB = NDArray[np.uint8]
 
@@ -130,29 +130,28 @@ def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) ->
     info = probe(data)
     if info.pixels > options.max_pixels:  # refused before it takes memory, so it need not wait
         tokens = None
-    plan = _plan(*info.upright_size[::-1], options)
-    with passing(tokens, max(info.pixels, plan.pixels if plan else 0)):
+    plan = resize_plan(info.upright_size, options)
+    with passing(tokens, max(info.pixels, plan.size.height * plan.size.width)):
         return _recode(data, options, info, plan)
 
 
-def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: ResizePlan | None) -> Recoded:
+def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: Plan) -> Recoded:
     from fastdata.codec.encode import encode
     from fastdata.codec.jpeg import ended
+    from fastdata.transforms.plan import reduction
 
-    height, width = info.upright_size
     colors = _colors(data, options, info)
-    whole = plan is None or info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
-    reduce = 1 if whole else reduction(width, height, cast("ResizePlan", plan))
-    rgb, notes, damaged = _decoded(data, options, info, reduce, colors.way)
+    whole = info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
+    scale = 1 if whole else reduction(plan, headroom=HEADROOM)
+    part, notes, damaged = _decoded(data, options, info, scale, colors.way)
     notes += colors.notes
-    if reduce == 1 and rgb.shape[:2] != (height, width):  # the header told another size than the data have
-        plan = _plan(rgb.shape[1], rgb.shape[0], options)
-    passes = plan is None and not damaged and colors.way is None and info.format in IMAGE_FIELDS
+    if part.size != info.upright_size:  # the header stated another size than the data have
+        plan = resize_plan(part.size, options)
+    passes = not plan.changes and not damaged and colors.way is None and info.format in IMAGE_FIELDS
     if options.encode == "keep" and passes:
         return Recoded(info.format, ended(data) if info.cut else data, notes)  # all that is missing then
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
-    region = reduced_region(width, height, reduce, info.orientation) if reduce > 1 else None
-    rgb, engine = _shaped(rgb, plan, options, region)
+    rgb, engine = _resized(part, plan, options)
     _check_side(rgb, field, options)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
     profile, lost = colors.kept_in(field)
@@ -196,76 +195,37 @@ def _colors(data: bytes, options: RecodeOptions, info: ImageInfo) -> _Colors:
     return _Colors(notes=(way,)) if isinstance(way, str) else _Colors(way)
 
 
-def _plan(width: int, height: int, options: RecodeOptions) -> ResizePlan | None:
-    if options.resize is None:
-        return None
-    plan = plan_resize(width, height, options.resize, options.resize_mode, upscale=options.upscale)
-    if plan is not None and not plan.crops and plan.pixels > max(options.max_pixels, width * height):
-        raise TooLargeError(
-            f"{width} x {height} would become {plan.width} x {plan.height}: more than {options.max_pixels:,} pixels; "
-            "raise --max-pixels to allow it"
-        )
-    return plan
-
-
 def _decoded(
-    data: bytes, options: RecodeOptions, info: ImageInfo, reduce: int, way: Conversion | None
-) -> tuple[RGB, tuple[str, ...], bool]:
+    data: bytes, options: RecodeOptions, info: ImageInfo, scale: int, way: Conversion | None
+) -> tuple[Part, tuple[str, ...], bool]:
     """The picture, what there is to say about it, and whether it was damaged (and damaged ones are wanted)."""
-    from fastdata.codec.decode import decode
+    from fastdata.codec.decode import Rules
+    from fastdata.codec.encoded import WholeImage
 
-    rule = partial(
-        decode, data, alpha=cast("Alpha", options.alpha), max_pixels=options.max_pixels, reduce=reduce, info=info,
-        colors=way,
-    )  # fmt: skip
+    rules = Rules(cast("Alpha", options.alpha), options.max_pixels)
     notes: list[str] = []
     try:
-        return rule(notes=notes), tuple(notes), False
+        part = WholeImage(data, rules, info).decode(None, scale, notes=notes, colors=way)
     except (TooLargeError, UnsupportedError):
         raise
     except DecodeError as error:
         if not options.keep_damaged:
             raise
-        return rule(keep_damaged=True), (f"damaged, kept: {error}",), True
+        lenient = WholeImage(data, replace(rules, keep_damaged=True), info)
+        return lenient.decode(None, scale, colors=way), (f"damaged, kept: {error}",), True
+    return part, tuple(notes), False
 
 
-def _shaped(rgb: RGB, plan: ResizePlan | None, options: RecodeOptions, region: Region | None) -> tuple[RGB, str]:
-    """The picture as planned, and the engine that resized it ("" where nothing was)."""
-    if plan is None:
-        return rgb, ""
-    if plan.crops and plan.pixels > max(options.max_pixels, rgb.size // 3):
-        return _window(rgb, plan)
-    engine = ""
-    if rgb.shape[:2] != (plan.height, plan.width):
-        rgb, engine = _resized(rgb, plan.width, plan.height, region)
-    left, top = plan.left, plan.top
-    if plan.crops:
-        rgb = rgb[top : top + plan.out_height, left : left + plan.out_width]
-    elif plan.pads:
-        canvas = np.full((plan.out_height, plan.out_width, 3), options.pad_color, np.uint8)
-        canvas[top : top + plan.height, left : left + plan.width] = rgb
-        rgb = canvas
-    return np.ascontiguousarray(rgb), engine
+def _resized(part: Part, plan: Plan, options: RecodeOptions) -> tuple[RGB, str]:
+    """The planned image, and what resized it ("" where nothing did)."""
+    from fastdata.transforms.engines import best_engine
+    from fastdata.transforms.render import carry_out
+    from fastdata.transforms.resample import ResampleRules
 
-
-def _resized(rgb: RGB, width: int, height: int, region: Region | None) -> tuple[RGB, str]:
-    import cv2
-
-    from fastdata.codec import resize
-
-    shrinks = width < rgb.shape[1] or height < rgb.shape[0]
-    return resize.resize(rgb, (height, width), region), resize.engine() if shrinks else f"opencv {cv2.__version__}"
-
-
-def _window(rgb: RGB, plan: ResizePlan) -> tuple[RGB, str]:
-    """What the crop leaves, without the whole resized picture: of a strip that would be far too long."""
-    from fastdata.codec.engines import pillow
-
-    engine = pillow()
-    across, down = rgb.shape[1] / plan.width, rgb.shape[0] / plan.height
-    left, top = plan.left * across, plan.top * down
-    region = (left, top, left + plan.out_width * across, top + plan.out_height * down)
-    return engine.shrink(rgb, Size(plan.out_height, plan.out_width), region), engine.name
+    if not plan.changes:
+        return part.pixels, ""
+    resampling = ResampleRules(best_engine(torch=False), options.max_pixels)
+    return carry_out(plan, part, None, resampling), resampling.resizer(plan)
 
 
 def _check_side(rgb: RGB, field: str, options: RecodeOptions) -> None:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
         RandomResizedCrop,
         RandomVerticalFlip,
         Resize,
-        ResizeShorter,
     )
 
 __version__ = "0.1.0"
@@ -79,7 +78,6 @@ __all__ = [
     "Record",
     "RecordError",
     "Resize",
-    "ResizeShorter",
     "ResourceError",
     "TooLargeError",
     "UnsupportedError",
@@ -133,7 +131,6 @@ _MODULES = {
         "RandomResizedCrop",
         "RandomVerticalFlip",
         "Resize",
-        "ResizeShorter",
     ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import fastdata
-from fastdata import ImageDataset, ImageStream, RandomHorizontalFlip, RandomResizedCrop, Record, Resize, ResizeShorter
+from fastdata import ImageDataset, ImageStream, RandomHorizontalFlip, RandomResizedCrop, Record, Resize
 from fastdata.codec import jpeg
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
@@ -113,5 +113,5 @@ def test_a_stream_draws_the_same_in_any_worker(path: Path, workers: int) -> None
 
 def test_a_torch_module_may_follow(path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Identity())
-    picture, _ = ImageDataset(path, transform=[ResizeShorter(32), module])[0]
+    picture, _ = ImageDataset(path, transform=[Resize(32), module])[0]
     assert picture.shape == (32, 39, 3)  # a plain module gets the array, as any callable does

@@ -156,7 +156,7 @@ def test_large_jpegs_are_decoded_small_with_a_small_error(
     width, height = 100 * scale * 2 + 1, 60 * scale * 2 + 1  # rounded up by the decoder, in both directions
     data = images.turned(images.photo(width, height, 6), turn, quality=95)
     used: list[int] = []
-    from fastdata.codec import decode as module
+    from fastdata.codec import encoded as module
 
     real = module.decode
 

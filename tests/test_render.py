@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastdata.codec import engines, jpeg
+from fastdata.codec import jpeg
 from fastdata.codec.decode import Rules, decode
 from fastdata.codec.encode import encode
 from fastdata.codec.encoded import raw_view
@@ -30,9 +30,9 @@ from fastdata.transforms import (
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
-    ResizeShorter,
+    engines,
+    resample,
 )
-from fastdata.transforms import engines as choice
 from fastdata.transforms.render import render, render_array
 from tests import images, needs
 from tests.test_cropindex import made, without_index
@@ -45,12 +45,12 @@ CHAINS = {
     "train": TRAIN,
     "train linear": [RandomResizedCrop(48, antialias=False), RandomHorizontalFlip()],
     "train large": [RandomResizedCrop(150), RandomVerticalFlip()],
-    "eval": [ResizeShorter(60), CenterCrop(48)],
-    "eval linear": [ResizeShorter(60, antialias=False), CenterCrop(48)],
+    "eval": [Resize(60), CenterCrop(48)],
+    "eval linear": [Resize(60, antialias=False), CenterCrop(48)],
     "eval, nothing to resize": [CenterCrop(64), RandomHorizontalFlip(1.0)],
     "padded": [CenterCrop(300)],
     "letterbox": [RandomVerticalFlip(1.0), Letterbox((40, 70))],
-    "two resizes": [ResizeShorter(100), RandomResizedCrop(30), RandomHorizontalFlip()],
+    "two resizes": [Resize(100), RandomResizedCrop(30), RandomHorizontalFlip()],
     "nothing": [],
 }
 
@@ -149,7 +149,7 @@ def test_only_what_is_needed_is_decoded(decoded: list[tuple[int, tuple[int, ...]
     render(data, Planned(lambda size: Plan.whole(size).crop((100, 100, 180, 150)).resize((200, 200))))
     # Intervals of 5 and rows of 1 MCU of 16 pixels around the box and its margin of one pixel.
     assert decoded[-1] == (1, (64, 160, 3))
-    if choice.engine().regions:
+    if engines.best_engine().regions:
         render(data, Planned(lambda size: Plan.whole(size).resize((360, 480)).crop((200, 150, 280, 210))))
         assert decoded[-1][1][0] <= 128
     render(data, Planned(lambda size: Plan.whole(size).crop((10, 10, 10, 10)).pad((5, 5), 0, 0, (1, 2, 3))))
@@ -166,7 +166,7 @@ def test_every_kind_is_rendered_as_it_is_decoded(name: str) -> None:
             render(data, Pipeline())
         return
     np.testing.assert_array_equal(render(data, Pipeline()), expected)
-    plan = Pipeline([ResizeShorter(21), CenterCrop(17), RandomHorizontalFlip(1)]).plan
+    plan = Pipeline([Resize(21), CenterCrop(17), RandomHorizontalFlip(1)]).plan
     size = expected.shape[:2]
     got = render(memoryview(data), Planned(lambda size: plan(size, [0])), exact=True)
     np.testing.assert_array_equal(got, render_array(expected, plan(size, [0])))
@@ -246,8 +246,8 @@ ENGINES = {"cykooz": "cykooz_resizer", "pytorch": "torch", "pillow": "PIL"}
 def test_every_engine_is_pillow_s_filter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs.package(ENGINES[name])
     made_engine = getattr(engines, name)()
-    monkeypatch.setattr(choice, "engine", lambda: made_engine)
-    assert choice.engine_name().split()[0].startswith(name[:5] if name != "pytorch" else "torch")
+    monkeypatch.setattr(resample, "default_rules", lambda: resample.ResampleRules(made_engine))
+    assert made_engine.name.split()[0].startswith(name[:5] if name != "pytorch" else "torch")
     rgb = images.photo(333, 257)
     rgb.flags.writeable = False
     for width, height in ((100, 80), (332, 256), (400, 100), (50, 300), (7, 5), (1, 1)):

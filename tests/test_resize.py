@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastdata.codec import resize as module
-from fastdata.codec.resize import engine, resize
 from fastdata.errors import OptionError
+from fastdata.transforms import CenterCrop, Letterbox, Pipeline, Resize, engines, resample
+from fastdata.transforms.engines import best_engine
+from fastdata.transforms.render import render_array
+from fastdata.transforms.resample import ResampleRules
 from tests import images, likeness, needs
 
 RGB = NDArray[np.uint8]
 SIDES = st.integers(1, 90)
+
+
+def resize(rgb: RGB, size: tuple[int, int]) -> RGB:
+    return Resize(size)(rgb)
 
 
 def pillow(rgb: RGB, width: int, height: int) -> RGB:
@@ -28,11 +34,11 @@ def pillow(rgb: RGB, width: int, height: int) -> RGB:
 
 @pytest.fixture(params=["cykooz", "pillow"])
 def own_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both engines in turn; one that is not installed is skipped."""
+    """The engines that need no torch, in turn; one that is not installed is skipped."""
     if request.param == "cykooz":
         needs.package("cykooz_resizer")
-    made = getattr(module, request.param)()
-    monkeypatch.setattr(module, "_engine", lambda: made)
+    rules = ResampleRules(getattr(engines, request.param)())
+    monkeypatch.setattr(resample, "default_rules", lambda: rules)
     return str(request.param)
 
 
@@ -108,22 +114,23 @@ def test_threads_do_not_disturb_each_other(own_engine: str) -> None:
 
 
 def test_the_engine_is_named() -> None:
-    name, version = engine().split(" ")
+    name, version = best_engine(torch=False).name.split(" ")
     assert name in ("cykooz-resizer", "pillow")
     assert version[0].isdigit()
 
 
-def test_pillow_stands_in_where_the_wheel_is_missing() -> None:
+def test_pillow_stands_in_where_the_wheel_is_missing_and_torch_is_not_to_be_imported() -> None:
     code = """
 import sys
 sys.modules["cykooz_resizer"] = None
 import numpy as np
-from fastdata.codec.resize import engine, resize
+from fastdata.transforms import Plan
+from fastdata.transforms.engines import best_engine
+from fastdata.transforms.render import render_array
 assert "PIL" not in sys.modules
-assert resize(np.zeros((40, 30, 3), np.uint8), (80, 60)).shape == (80, 60, 3)
-assert "PIL" not in sys.modules
-assert resize(np.zeros((40, 30, 3), np.uint8), (8, 6)).shape == (8, 6, 3)
-print(engine())
+engine = best_engine(torch=False)
+assert "torch" not in sys.modules
+print(engine.name)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("pillow ")
@@ -132,8 +139,32 @@ print(engine())
 def test_what_makes_no_sense_is_refused() -> None:
     rgb = images.photo(4, 4)
     for size in ((0, 4), (4, 0), (-1, 4)):
-        with pytest.raises(OptionError, match="at least 1"):
+        with pytest.raises(OptionError, match="from 1 to"):
             resize(rgb, size)
     for array in (rgb[..., 0], np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), rgb[:0]):
         with pytest.raises(OptionError, match="H x W x 3"):
             resize(array, (2, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (2, 900), (7, 1100)])
+def test_of_a_long_strip_only_the_window_is_made(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the levels by which filters differ, it has the pixels that making all of it and cutting gives."""
+    rgb, rules = images.photo(size[1], size[0]), best_engine(torch=False)
+    plan = Pipeline([Resize(40), CenterCrop(40)]).plan(size, [])
+    whole = ResampleRules(rules)
+    little = ResampleRules(rules, max_pixels=100)
+    assert whole.resizer(plan).startswith("opencv ")
+    assert little.resizer(plan).startswith("pillow ")
+    expected = render_array(rgb, plan, resampling=whole)
+    monkeypatch.setattr(resample, "_linear", None)
+    assert likeness.distance(render_array(rgb, plan, resampling=little), expected) <= 2
+
+
+def test_what_resizes_is_named() -> None:
+    rules = ResampleRules(engines.pillow(), max_pixels=1)
+    plan = Pipeline(Resize((40, 40))).plan
+    assert rules.resizer(plan((40, 40), [])) == ""
+    assert rules.resizer(plan((20, 80), [])).startswith("pillow ")
+    assert rules.resizer(plan((20, 20), [])).startswith("opencv ")
+    assert rules.resizer(Pipeline(Resize((4, 4), antialias=False)).plan((20, 20), [])).startswith("opencv ")
+    assert rules.resizer(Pipeline(Letterbox(90)).plan((90, 20), [])) == ""

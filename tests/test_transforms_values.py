@@ -21,7 +21,6 @@ from fastdata.transforms import (
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
-    ResizeShorter,
 )
 from fastdata.transforms.geometry import Geometric
 from tests import images
@@ -54,7 +53,7 @@ def test_called_alone_a_transform_refuses_what_is_no_picture(value: Any) -> None
 
 ALL = [
     RandomResizedCrop((3, 4), (0.1, 0.9), (0.5, 2), antialias=False), CenterCrop(5), Resize(3, max_size=9),
-    Resize((3, 4)), ResizeShorter(4, antialias=False), RandomHorizontalFlip(0.25), RandomVerticalFlip(1),
+    Resize((3, 4)), Resize(4, antialias=False), RandomHorizontalFlip(0.25), RandomVerticalFlip(1),
     Letterbox((4, 5), fill=(1, 2, 3)),
 ]  # fmt: skip
 
@@ -81,7 +80,7 @@ def test_transforms_are_values(t: Geometric) -> None:
         (lambda: CenterCrop(True), "CenterCrop: size must be .* not True"),
         (lambda: Resize((3, 4), max_size=9), "max_size=9 needs a size that is one int"),
         (lambda: Resize(5, max_size=5), "Resize: max_size must be an integer from 6 to 65535, not 5"),
-        (lambda: ResizeShorter((3, 4)), "ResizeShorter: size must be an integer from 1 to 65535, not"),
+        (lambda: Resize((3, 4, 5)), "Resize: size must be an integer from 1 to 65535 or .height, width., not"),
         (lambda: RandomHorizontalFlip(1.5), "p must be a number from 0 to 1, not 1.5"),
         (lambda: RandomVerticalFlip("x"), "p must be a number"),
         (lambda: Letterbox(3, fill=256), "fill must be a level from 0 to 255"),
@@ -113,9 +112,9 @@ def test_a_pipeline_has_two_parts() -> None:
     assert pipeline.size == (8, 8)
     assert Pipeline(None).size is None
     assert Pipeline().numbers(0, 0, [1, 2]).shape == (2, 0)
-    assert Pipeline([ResizeShorter(9), CenterCrop(7)]).size == (7, 7)
-    assert Pipeline([CenterCrop((7, 8)), ResizeShorter(14)]).size == (14, 16)
-    assert Pipeline(ResizeShorter(9)).size is None
+    assert Pipeline([Resize(9), CenterCrop(7)]).size == (7, 7)
+    assert Pipeline([CenterCrop((7, 8)), Resize(14)]).size == (14, 16)
+    assert Pipeline(Resize(9)).size is None
     assert Pipeline(pixels).call(np.zeros((2, 2, 3), np.uint8)).max() == 1
     copy = pickle.loads(pickle.dumps(Pipeline([crop, flip])))
     row = copy.numbers(0, 0, [3])[0].tolist()

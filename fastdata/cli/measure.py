@@ -56,10 +56,11 @@ def versions() -> dict[str, str]:
 
 def engines() -> dict[str, str]:
     """What does the work in this installation, each with its version."""
-    from fastdata.codec import jpeg, resize
+    from fastdata.codec import jpeg
     from fastdata.formats import checksum
+    from fastdata.transforms.engines import best_engine
 
-    return {"JPEGs decoded": jpeg.engine(), "shrunk": resize.engine(), "checksums": checksum.engine()}
+    return {"JPEGs decoded": jpeg.engine(), "shrunk": best_engine(torch=False).name, "checksums": checksum.engine()}
 
 
 def engine_words(engines: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@ from fastdata.transforms.geometry import (
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
-    ResizeShorter,
 )
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.transforms.plan import Plan
@@ -26,7 +25,6 @@ __all__ = [
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
-    "ResizeShorter",
     "apply_to_boxes",
     "apply_to_mask",
 ]

@@ -1,102 +1,128 @@
-"""Engines: the antialiased bilinear filter, in whatever is installed, and plain linear interpolation in OpenCV.
+"""Engines that shrink with an antialiased bilinear filter, as Pillow and torchvision have it.
 
-In: pixels, the region of them that counts (floats), the size it is resized to, and the window of that which is wanted.
-Out: exactly the window. Where a side shrinks and antialiasing is wanted, the first of these that there is:
+All are within 1 level of each other and of Pillow. `best_engine` gives the first that can be loaded:
 
 - cykooz-resizer: needs no torch, so workers stay small;
-- torch's uint8 kernel, which is as fast and lies in every installation, but costs each worker torch's import;
+- torch's uint8 kernel, which is as fast and usually installed, but costs a process the import of torch;
 - Pillow, for platforms where neither can be loaded.
-
-All are within 1 level of each other and of Pillow. Where nothing shrinks the same filter is plain linear interpolation,
-and OpenCV does it, as it does with `antialias=False`.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import threading
+from typing import Any, NamedTuple, Protocol
 
-import cv2
+import numpy as np
+from numpy.typing import NDArray
 
-from fastdata.codec.engines import RGB, Engine, Region, cykooz, pillow, pytorch
 from fastdata.size import Size
-from fastdata.transforms.plan import Box
+
+RGB = NDArray[np.uint8]
+Region = tuple[float, float, float, float]
 
 
-def engine_name() -> str:
-    """The engine that shrinks, with its version."""
-    return engine().name
+class Shrink(Protocol):
+    """How every engine is called."""
+
+    def __call__(self, pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:
+        """Resize.
+
+        Args:
+            pixels: in any layout.
+            size: of the result.
+            region: (x0, y0, x1, y1) within `pixels`; the filter reaches beyond it where there are pixels.
+            out: a contiguous array of the result's shape that may be used.
+
+        Returns:
+            `out`, or an array of its own, which may be read-only.
+        """
+
+
+class Engine(NamedTuple):
+    """A way to shrink: its name with its version, whether it takes regions, and the function."""
+
+    name: str
+    regions: bool
+    shrink: Shrink
 
 
 @functools.cache
-def engine() -> Engine:
-    """The best engine that can be loaded."""
-    for make in (cykooz, pytorch):
+def best_engine(*, torch: bool = True) -> Engine:
+    """The best engine that can be loaded.
+
+    Args:
+        torch: whether this process may import torch. Pass False where it must not, as in the workers of a conversion,
+            and where the pixels must not depend on whether torch is installed.
+    """
+    for load in (cykooz, pytorch) if torch else (cykooz,):
         try:
-            return make()
+            return load()
         except ImportError:
             continue
     return pillow()
 
 
-def resample(
-    pixels: RGB,
-    region: Region,
-    size: Size,
-    window: Box | None,
-    antialias: bool,
-    out: RGB | None,
-) -> RGB:
-    """Resize a region and give a window of the result.
-
-    Args:
-        pixels: H x W x 3, maybe a view.
-        region: (x0, y0, x1, y1) in `pixels`; what a window does not need of it may lie outside.
-        size: what the region becomes.
-        window: the box of that which is wanted; None for all.
-        antialias: filter where a side shrinks.
-        out: contiguous, of the result's shape; it may be used.
-
-    Returns:
-        The pixels: `out`, a new array, or a view of `pixels` where nothing is resized.
-    """
-    x0, y0, x1, y1 = region
-    shrinks = antialias and (x1 - x0 > size.width or y1 - y0 > size.height)
-    left, top, right, bottom = (round(side) for side in region)
-    if window is None and (left, top, right, bottom) == region:
-        view = pixels[top:bottom, left:right]
-        if (bottom - top, right - left) == size:
-            return view
-        return engine().shrink(view, size, None, out) if shrinks else _linear(view, size, out)
-    if shrinks and engine().regions:
-        return _boxed(pixels, region, size, window, out)
-    if window is not None and (bottom - top, right - left) == size:  # a reduced decode has done it
-        return pixels[top + window[1] : top + window[3], left + window[0] : left + window[2]]
-    right, bottom = max(right, left + 1), max(bottom, top + 1)
-    whole = resample(pixels, (left, top, right, bottom), size, None, antialias, out if window is None else None)
-    if window is None:
-        return whole
-    return whole[window[1] : window[3], window[0] : window[2]]
+def engine_name() -> str:
+    """The engine that shrinks images for training, with its version."""
+    return best_engine().name
 
 
-def takes_boxes(region: Size, size: Size, antialias: bool) -> bool:
-    """Whether a window of such a resize needs only a part of the region."""
-    return antialias and (region.height > size.height or region.width > size.width) and engine().regions
+def cykooz() -> Engine:
+    """cykooz-resizer (the Rust crate fast_image_resize): quick, small, and takes regions."""
+    from importlib.metadata import version
+
+    from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
+
+    bilinear, kind = ResizeAlg.convolution(FilterType.bilinear), PixelType.U8x3
+    plain = ResizeOptions(resize_alg=bilinear, use_alpha=False)
+    own = threading.local()  # a resizer keeps buffers, and refuses a second thread at the same time
+
+    def tools(size: Size) -> tuple[Any, Any]:
+        if not hasattr(own, "resizer"):
+            own.resizer, own.size = Resizer(), Size(0, 0)
+        if own.size != size:  # one result is kept: most runs have one size
+            own.size, own.target = size, ImageData(size.width, size.height, kind)
+        return own.resizer, own.target
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        resizer, target = tools(size)
+        options = plain
+        if region is not None:
+            box = CropBox(region[0], region[1], region[2] - region[0], region[3] - region[1])
+            options = ResizeOptions(resize_alg=bilinear, use_alpha=False, crop_box=box)
+        source = ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes())
+        resizer.resize(source, target, options)
+        return np.frombuffer(target.get_buffer(), np.uint8).reshape(size.height, size.width, 3)
+
+    return Engine(f"cykooz-resizer {version('cykooz-resizer')}", True, shrink)
 
 
-def _boxed(pixels: RGB, region: Region, size: Size, window: Box | None, out: RGB | None) -> RGB:
-    """By an engine that takes regions of floats; the pixels outside the region are kept from it."""
-    x0, y0, x1, y1 = region
-    # The filter ends at the region's own edges, as if it had been cut out first.
-    left, top = max(int(x0 // 1), 0), max(int(y0 // 1), 0)
-    view = pixels[top : int(-(-y1 // 1)), left : int(-(-x1 // 1))]
-    if window is not None:
-        across, down = (x1 - x0) / size.width, (y1 - y0) / size.height
-        a0, b0, a1, b1 = window
-        x0, y0, x1, y1 = x0 + a0 * across, y0 + b0 * down, x0 + a1 * across, y0 + b1 * down
-        size = Size(b1 - b0, a1 - a0)
-    inside = (x0 - left, y0 - top, min(x1 - left, view.shape[1]), min(y1 - top, view.shape[0]))
-    return engine().shrink(view, size, inside, out)
+def pytorch() -> Engine:
+    """torch's uint8 kernel: as quick and always there, but it costs a process torch's import; no regions."""
+    torch = importlib.import_module("torch")  # only here, and only where an engine is wanted
+    kernel = torch.ops.aten._upsample_bilinear2d_aa.out
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns of arrays that it must not write
+            pixels = pixels.copy()
+        if out is None:
+            out = np.empty((*size, 3), np.uint8)
+        source, target = (torch.from_numpy(array)[None].permute(0, 3, 1, 2) for array in (pixels, out))
+        kernel(source, [*size], False, None, None, out=target)
+        return out
+
+    return Engine(f"torch {torch.__version__}", False, shrink)
 
 
-def _linear(pixels: RGB, size: Size, out: RGB | None) -> RGB:
-    return cv2.resize(pixels, (size.width, size.height), dst=out, interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
+def pillow() -> Engine:
+    """Pillow, which is always there, and several times slower; takes regions."""
+    import PIL
+    from PIL import Image
+
+    def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        return np.asarray(picture.resize((size.width, size.height), Image.Resampling.BILINEAR, box=region))
+
+    return Engine(f"pillow {PIL.__version__}", True, shrink)

@@ -22,7 +22,7 @@ from fastdata.errors import OptionError
 from fastdata.seeding import draw
 from fastdata.size import Size
 from fastdata.transforms.plan import Plan
-from fastdata.transforms.sizes import longer, shorter
+from fastdata.transforms.sizes import fitting, longer, shorter
 
 # torchvision's number of tries at a crop of random area and aspect that fits into the picture.
 _TRIES = 10
@@ -159,33 +159,6 @@ class CenterCrop(Geometric):
 
 
 @dataclass(frozen=True)
-class ResizeShorter(Geometric):
-    """The shorter side to a given length, the other one to keep the aspect (rounded down, as torchvision does).
-
-    Args:
-        size: length of the shorter side.
-        max_size: bound for the longer side, which counts more than `size`.
-        antialias: shrink with an antialiasing filter.
-    """
-
-    size: int
-    max_size: int | None = None
-    antialias: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", checks.side("ResizeShorter: size", self.size))
-        if self.max_size is not None:
-            checks.side("ResizeShorter: max_size", self.max_size, self.size + 1)
-        checks.flag("ResizeShorter: antialias", self.antialias)
-
-    def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
-        return plan.resize(shorter(plan.out_size, self.size, self.max_size), antialias=self.antialias)
-
-    def size_after(self, size: Size | None, /) -> Size | None:
-        return None if size is None else shorter(size, self.size, self.max_size)
-
-
-@dataclass(frozen=True)
 class Resize(Geometric):
     """To a size: as torchvision has it, an int is the length of the shorter side, (height, width) is exact.
 
@@ -265,7 +238,9 @@ class RandomVerticalFlip(Geometric):
 
 @dataclass(frozen=True)
 class Letterbox(Geometric):
-    """As large as fits, aspect kept, in the middle of a plain background.
+    """As large as fits, in the middle of a plain background.
+
+    One side becomes that of `size`; the other one keeps the aspect, rounded down as in `Resize`.
 
     Args:
         size: of the result, an int (square) or (height, width).
@@ -283,13 +258,9 @@ class Letterbox(Geometric):
         checks.flag("Letterbox: antialias", self.antialias)
 
     def apply_to(self, plan: Plan, _numbers: Sequence[float], /) -> Plan:
-        height, width = self.size
-        old_height, old_width = plan.out_size
-        share = min(width / old_width, height / old_height)
-        inner_width = min(max(round(old_width * share), 1), width)
-        inner_height = min(max(round(old_height * share), 1), height)
-        plan = plan.resize((inner_height, inner_width), antialias=self.antialias)
-        return plan.pad(self.size, (width - inner_width) // 2, (height - inner_height) // 2, self.fill)
+        inner = fitting(plan.out_size, self.size)
+        x, y = (self.size.width - inner.width) // 2, (self.size.height - inner.height) // 2
+        return plan.resize(inner, antialias=self.antialias).pad(self.size, x, y, self.fill)
 
     def size_after(self, _size: Size | None, /) -> Size | None:
         return self.size  # type: ignore[no-any-return]

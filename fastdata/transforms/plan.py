@@ -223,3 +223,18 @@ def stages(plan: Plan, wanted: Callable[[Plan], Box] = needed) -> list[Plan]:
         plan = plan.before.crop(wanted(plan))
         out.append(plan)
     return out[::-1]
+
+
+def reduction(plan: Plan, *, headroom: int = 1) -> int:
+    """By how much (8, 4, 2 or 1) a decoder may shrink the plan's source before the plan is carried out.
+
+    Args:
+        plan: the plan whose source is decoded.
+        headroom: the region is still this many times as large as its target in both directions. 1 loses nothing that
+            the target could show. 2 leaves whole pixels to average, so that the scale is hardly seen in the result.
+    """
+    (height, width), (x0, y0, x1, y1) = plan.size, plan.box
+    if x1 - x0 < 2 * headroom * width or y1 - y0 < 2 * headroom * height:
+        return 1
+    share = min((x1 - x0) // (headroom * width), (y1 - y0) // (headroom * height))
+    return 8 if share >= 8 else 4 if share >= 4 else 2

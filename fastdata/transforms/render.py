@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from fastdata.codec.decode import DEFAULT_RULES, Rules
 from fastdata.codec.encoded import EncodedImage, Part, open_encoded
-from fastdata.codec.engines import Region
 from fastdata.errors import OptionError
 from fastdata.size import Size
-from fastdata.transforms.engines import resample, takes_boxes
-from fastdata.transforms.plan import Box, Canvas, Plan, needed, stages
+from fastdata.transforms.engines import Region
+from fastdata.transforms.plan import Box, Canvas, Plan, needed, reduction, stages
+from fastdata.transforms.resample import ResampleRules, resample, takes_boxes
 
 if TYPE_CHECKING:
     from fastdata.codec.info import Data
@@ -95,21 +95,12 @@ def decoded_region(plan: Plan, *, exact: bool = False) -> tuple[Box, int]:
     first = plan if plan.before is None else stages(plan, _wanted)[0]
     if 0 in first.content:
         return needed(first), 1
-    return _wanted(first), 1 if exact else dct_scale(first)
+    return _wanted(first), 1 if exact else reduction(first)
 
 
-def render_array(pixels: RGB, plan: Plan, out: RGB | None = None) -> RGB:
+def render_array(pixels: RGB, plan: Plan, out: RGB | None = None, *, resampling: ResampleRules | None = None) -> RGB:
     """A plan carried out on a decoded image, which stays as it is."""
-    return carry_out(plan, Part(pixels, (0, 0), 1, Size(*pixels.shape[:2])), out)
-
-
-def dct_scale(plan: Plan) -> int:
-    """The largest of 8, 4, 2 by which the region can be decoded smaller and still be as large as its target."""
-    (height, width), (x0, y0, x1, y1) = plan.size, plan.box
-    if x1 - x0 < 2 * width or y1 - y0 < 2 * height:
-        return 1
-    share = min((x1 - x0) // width, (y1 - y0) // height)
-    return 8 if share >= 8 else 4 if share >= 4 else 2
+    return carry_out(plan, Part(pixels, (0, 0), 1, Size(*pixels.shape[:2])), out, resampling)
 
 
 def _wanted(plan: Plan) -> Box:
@@ -119,7 +110,7 @@ def _wanted(plan: Plan) -> Box:
     return plan.box
 
 
-def carry_out(plan: Plan, part: Part, out: RGB | None = None) -> RGB:
+def carry_out(plan: Plan, part: Part, out: RGB | None = None, resampling: ResampleRules | None = None) -> RGB:
     """Carry out a plan on decoded pixels that cover what it needs.
 
     Returns:
@@ -130,18 +121,25 @@ def carry_out(plan: Plan, part: Part, out: RGB | None = None) -> RGB:
     """
     pixels, origin, scale, _ = part
     if plan.before is None:
-        return _stage(pixels, origin, scale, plan, out)
+        return _stage(pixels, origin, scale, plan, out, resampling)
     steps = stages(plan, _wanted)
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
-        pixels = _stage(pixels, origin, scale, step, out if last else None)
+        pixels = _stage(pixels, origin, scale, step, out if last else None, resampling)
         if not last:
             x0, y0, _, _ = _wanted(steps[number + 1])
             origin, scale = (x0, y0), 1
     return pixels
 
 
-def _stage(pixels: RGB, origin: tuple[float, float], scale: int, plan: Plan, out: RGB | None) -> RGB:
+def _stage(
+    pixels: RGB,
+    origin: tuple[float, float],
+    scale: int,
+    plan: Plan,
+    out: RGB | None,
+    resampling: ResampleRules | None,
+) -> RGB:
     height, width = plan.out_size
     if out is None:
         out = np.empty((height, width, 3), np.uint8)
@@ -158,7 +156,7 @@ def _stage(pixels: RGB, origin: tuple[float, float], scale: int, plan: Plan, out
         if scale > 1:
             region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
         place = out if plan.canvas is None else None
-        content = resample(pixels, region, plan.size, plan.window, plan.antialias, place)
+        content = resample(pixels, region, plan.size, plan.window, plan.antialias, place, resampling)
     if plan.canvas is not None:
         _lay(content, plan.canvas, flips, out)
     elif content is not None and flips in _FLIPS:

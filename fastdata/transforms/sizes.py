@@ -20,3 +20,11 @@ def longer(source: Size, size: int) -> Size:
     height, width = source
     other = max(1, int(size * min(source) / max(source)))
     return Size(size, other) if width <= height else Size(other, size)
+
+
+def fitting(source: Size, bounds: Size) -> Size:
+    """As large as fits into `bounds`: one side is theirs."""
+    height, width = source
+    if bounds.width * height <= bounds.height * width:
+        return Size(max(1, bounds.width * height // width), bounds.width)
+    return Size(bounds.height, max(1, bounds.height * width // height))

@@ -24,7 +24,6 @@ import images
 import fastdata
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
-from fastdata.codec.resize import resize
 
 _QUALITY = 90
 _SHORTER = 256
@@ -80,7 +79,7 @@ class DataSets:
             height, width = image.shape[:2]
             if self._size != "original" and min(width, height) > _SHORTER:
                 share = _SHORTER / min(width, height)
-                image = resize(image, (round(height * share), round(width * share)))
+                image = fastdata.Resize((round(height * share), round(width * share)))(image)
             _write(os.path.join(target, f"{number:06d}.png"), encode(image, "png"))
 
     @_whole_or_not

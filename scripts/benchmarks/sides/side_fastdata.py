@@ -13,7 +13,7 @@ import fastdata
 def chain(job: dict[str, Any]) -> list[Any]:
     """The transforms of a task; the same for every side that takes fastdata's."""
     if job["task"] == "eval":
-        return [fastdata.ResizeShorter(256, antialias=job["antialias"]), fastdata.CenterCrop(224)]
+        return [fastdata.Resize(256, antialias=job["antialias"]), fastdata.CenterCrop(224)]
     return [fastdata.RandomResizedCrop(224, antialias=job["antialias"]), fastdata.RandomHorizontalFlip()]
 
 

@@ -24,9 +24,8 @@ from fastdata.formats.files import Scratch
 from fastdata.formats.locations import blob_source_of, locations_of
 from fastdata.order import permutation
 from fastdata.transforms import Pipeline, Plan
-from fastdata.transforms.engines import resample, takes_boxes
-from fastdata.transforms.plan import needed
-from fastdata.transforms.render import dct_scale
+from fastdata.transforms.plan import needed, reduction
+from fastdata.transforms.resample import resample, takes_boxes
 
 # (file, offset, size), plan, DCT scale, box that is cut out.
 Work = list[tuple[list[int], Plan, int, tuple[int, int, int, int]]]
@@ -85,7 +84,7 @@ def _plans(reader: fastdata.Reader, share: NDArray[np.int64], pipeline: Pipeline
             raise SystemExit(f"{reader.path}: the JPEG of record {index} has no crop index")
         height, width = found.header.size
         plan = pipeline.plan(found.header.size, row)
-        scale = dct_scale(plan)
+        scale = reduction(plan)
         part = plan.window is not None and takes_boxes(plan.region, plan.size, plan.antialias)
         x0, y0, x1, y1 = needed(plan) if part else plan.box
         x1, y1 = min(-(-x1 // scale) * scale, width), min(-(-y1 // scale) * scale, height)
