@@ -262,11 +262,10 @@ class PackedReader(Closing, LocatedReader, Verified):
             yield from (found for found in self._index_problems() if found.row == DATA_SET or found.row in rows)
         for row in rows:
             yield from self._row_problems(row, checked)
-        if whole and self._packed.check_rest is not None:
-            if not locations_fit(self._packed.columns, len(self._names), self._packed.lengths):
-                return  # the records have reported it
+        rest = self._packed.check_rest if whole else None  # where locations do not fit, the records have reported it
+        if rest is not None and locations_fit(self._packed.columns, len(self._names), self._packed.lengths):
             try:
-                yield from self._packed.check_rest(self._packed, rows)
+                yield from rest(self._packed, rows)
             except Exception as error:
                 yield Problem(DATA_SET, self.path, words_of(error, self.path))
 
