@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fastdata.codec.info import MAX_PIXELS
-from fastdata.converters.gate import open_gate
 from fastdata.converters.options import (
     ConvertOptions,
     RecodeOptions,
@@ -193,12 +192,8 @@ class _Conversion:
         check_folder(self._src)
         check_name(self._dst)  # before the work; the writer checks again
         check_target(self._dst, overwrite=options.overwrite)
-        with (
-            open_gate(report.workers, options.recode.max_pixels) as tokens,
-            Pool(
-                report.workers, _RECODER, (os.fsencode(self._src), options.recode, tokens), descriptors=tokens or ()
-            ) as pool,
-        ):
+        arguments = (os.fsencode(self._src), options.recode)
+        with Pool(report.workers, _RECODER, arguments, max_pixels=options.recode.max_pixels) as pool:
             pool.start(_EARLY_WORKERS)
             found = find_images(self._src, natural=options.class_order == "natural")
             report.classes = list(found.classes)
@@ -226,8 +221,8 @@ class _Conversion:
             progress_bar(len(entries), "convert", shown=options.progress) as bar,
         ):  # fmt: skip
             answers = pool.map((entry.path for entry in entries), chunk=chunk)
-            for entry, (outcome, blob, chatter) in zip(entries, answers, strict=True):
-                if self._keeps(entry.path, outcome, chatter):
+            for entry, (outcome, blob, log) in zip(entries, answers, strict=True):
+                if self._keeps(entry.path, outcome, log):
                     fields = {outcome.field: blob}
                     self._labels.add(entry.label)
                     if entry.label >= 0:
@@ -242,11 +237,11 @@ class _Conversion:
             report.warnings.append(Note(report.classes[label], "all images of this class were rejected"))
         report.warnings += notes_of_all(self._became_lossy, self._profiles)
 
-    def _keeps(self, path: str, outcome: Any, chatter: str) -> bool:
+    def _keeps(self, path: str, outcome: Any, log: str) -> bool:
         """Note what became of one file; whether there is a record to write."""
         report = self._report
         if outcome.reason:
-            said = f" ({chatter})" if chatter else ""
+            said = f" ({log})" if log else ""
             report.rejected.append(Note(path, outcome.reason + said))
             return False
         report.kept += 1
@@ -256,8 +251,8 @@ class _Conversion:
         for name, counter in ((outcome.became_lossy, self._became_lossy), (outcome.profile, self._profiles)):
             counter.update([name] if name else [])
         report.warnings += [Note(path, words) for words in outcome.warnings]
-        if chatter:
-            report.warnings.append(Note(path, f"the decoder says: {chatter}"))
+        if log:
+            report.warnings.append(Note(path, f"the decoder says: {log}"))
         return True
 
     def _nothing(self, what: str) -> ConvertError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -16,9 +17,11 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from fastdata.converters.process import WorkerProcess
-from fastdata.converters.worker import Answer, Bug
+from fastdata.converters.memory_limit import LargeImageLimit, limit_for
+from fastdata.converters.worker import Answer, Bug, OutOfResources, Setup, serve
 from fastdata.errors import ConvertError
+from fastdata.processes import death, fresh
+from fastdata.signals import deferred_signals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,6 +36,8 @@ _WINDOW_ITEMS = 256
 _WINDOW_BYTES = 128 << 20
 # Names of items in an error.
 _SHOWN = 8
+# How long an ended worker may take to be gone before it is killed. Its work is done by then.
+_GRACE_SECONDS = 5.0
 
 
 class Pool:
@@ -42,16 +47,15 @@ class Pool:
         workers: how many processes at most.
         target: "module:name" of what makes the function; the function returns (value, bytes).
         arguments: picklable values for it.
-        descriptors: what the processes inherit, under the same numbers.
+        max_pixels: the largest image that its function decodes, 0 if it decodes none: how many large ones may be in
+            memory at once depends on it.
     """
 
-    def __init__(
-        self, workers: int, target: str, arguments: Sequence[Any] = (), *, descriptors: Sequence[int] = ()
-    ) -> None:
-        self._limit = workers
-        self._descriptors = descriptors
-        self._call = (target, tuple(arguments))
+    def __init__(self, workers: int, target: str, arguments: Sequence[Any] = (), *, max_pixels: int = 0) -> None:
+        self._most = workers
         self._workers: list[_Worker] = []
+        self._limit = limit_for(workers, max_pixels)
+        self._setup = Setup(target, tuple(arguments), self._limit)
 
     def __enter__(self) -> Self:
         return self
@@ -68,22 +72,25 @@ class Pool:
 
     def start(self, count: int) -> None:
         """Have at least `count` processes, or as many as allowed. They get ready while the caller does other things."""
-        while len(self._workers) < min(count, self._limit):
-            self._workers.append(_Worker(self._call, self._descriptors))
+        while len(self._workers) < min(count, self._most):
+            with deferred_signals():  # a worker that was started is one of these, whatever comes
+                self._workers.append(_Worker(self._setup))
 
     def close(self, *, kill: bool = False) -> None:
         """End every process and wait for it. `kill`: at once; they hold nothing that could be lost."""
         for worker in self._workers:
             worker.finish(kill)
-        for worker in self._workers:
-            worker.process.join()
-        self._workers.clear()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while self._workers:
+            self._workers.pop().process.close(deadline)
+        self._limit.close()
+        self._limit = LargeImageLimit()
 
     def map(self, items: Iterable[Any], *, chunk: int = CHUNK) -> Iterator[Answer]:
-        """(value, bytes, chatter) for every item, in order.
+        """(value, bytes, log) for every item, in order. `log`: what was written to stderr meanwhile, on one line.
 
         Raises:
-            ConvertError: a worker died, or its function raised.
+            ConvertError: a worker died, its function raised, or the machine ran out of something.
         """
         self.start(1)
         window = _Window(self._workers, chunk)
@@ -153,21 +160,22 @@ class _Window:
         busy = [worker for worker in self._workers if worker.pending]
         if self.held >= _WINDOW_BYTES:
             busy = [worker for worker in busy if worker.pending[0][0] == self._next]
-        by_connection = {worker.process.connection: worker for worker in busy}
-        for connection in wait(list(by_connection)):
-            for number, answer in by_connection[connection].receive():
-                self._early[number] = answer
-                self.held += len(answer[1])
+        ready = wait([handle for worker in busy for handle in (worker.process.connection, worker.process.end)])
+        for worker in busy:
+            if worker.process.connection in ready or worker.process.end in ready:
+                for number, answer in worker.receive():
+                    self._early[number] = answer
+                    self.held += len(answer[1])
 
 
 class _Worker:
     """A process and the items that it has not answered yet, oldest first."""
 
-    def __init__(self, call: tuple[str, tuple[Any, ...]], descriptors: Sequence[int]) -> None:
-        self.process = WorkerProcess(descriptors)
+    def __init__(self, setup: Setup) -> None:
+        self.process = fresh.start(serve, setup.limit.descriptors)
         self.pending: deque[tuple[int, Any]] = deque()
         self._ended = False
-        self._tell(call)
+        self._tell(setup)
 
     def send(self, batch: list[Any], first: int) -> None:
         self.pending.extend(enumerate(batch, first))
@@ -183,17 +191,22 @@ class _Worker:
         """The next message: answers with the numbers of their items.
 
         Raises:
-            ConvertError: the process died, or its function raised.
+            ConvertError: the process died, its function raised, or the machine ran out of something.
         """
         try:
+            if not self.process.connection.poll() and self.process.ended(0):
+                raise EOFError  # a fork of the program may keep the connection open
             message = pickle.loads(self.process.connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise self._death() from error
         if isinstance(message, Bug):
             raise ConvertError(
-                f"{message.item}: unexpected {message.error}\n(this is a fault of fastdata; please report it with "
-                f"the lines below)\n{message.trace.rstrip()}"
+                f"{message.item}: unexpected {message.error} (this is a fault of fastdata; please report it with the "
+                "lines below)",
+                message.trace.rstrip(),
             )
+        if isinstance(message, OutOfResources):
+            raise ConvertError(f"{message.reason}. Nothing was written.")
         return [(self.pending.popleft()[0], answer) for answer in message]
 
     def finish(self, kill: bool) -> None:
@@ -210,7 +223,14 @@ class _Worker:
             raise self._death() from error
 
     def _death(self) -> ConvertError:
-        how, said = self.process.autopsy()
+        if not self.process.ended(_GRACE_SECONDS):  # it closed its end, and does not end
+            self.process.kill()
+            self.process.ended(_GRACE_SECONDS)
+        code = self.process.exit_code()
+        advice = death.advice(code, "fewer --workers")
+        how = death.described(code) + (f" ({advice})" if advice else "")
         names = ", ".join(str(item) for _, item in islice(self.pending, _SHOWN))
         what = f" while it had {names}" if names else " as it started"
-        return ConvertError(f"a conversion worker {how}{what}. Nothing was written.{said}")
+        log = self.process.log_tail()
+        said = f"Nothing was written.{' The end of its log:' if log else ''}"
+        return ConvertError(f"a conversion worker {how}{what}. {said}", log)

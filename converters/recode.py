@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.codec.info import LONGEST_SIDES, most_bytes
-from fastdata.converters.gate import Tokens, passing
+from fastdata.converters import memory_limit
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.converters.resizing import HEADROOM, resize_plan
-from fastdata.errors import DecodeError, TooLargeError, UnsupportedError
+from fastdata.errors import Cures, DecodeError, ResourceError, TooLargeError, UnsupportedError, raise_resource_error
 from fastdata.record import IMAGE_FIELDS
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ RGB = NDArray[np.uint8]
 # What `keep` writes in its own format where the picture must change; everything else becomes png, which loses nothing.
 _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
+# A machine that runs out of something ends the conversion: no file is rejected for it.
+_CURES = Cures(
+    memory="fewer --workers need less, and a smaller --max-pixels rejects large images by name",
+    files="raise the limit (`ulimit -n`), or use fewer --workers",
+)
 
 
 class Outcome(NamedTuple):
@@ -70,20 +75,15 @@ class Recoded(NamedTuple):
     profile: str = ""
 
 
-def file_recoder(
-    root: str | bytes, options: RecodeOptions, tokens: Tokens | None = None
-) -> Callable[[str], tuple[Outcome, bytes]]:
+def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[str], tuple[Outcome, bytes]]:
     """What a worker calls on each path below `root` (the system's bytes, whatever encoding the parent had for them).
 
-    Sets this process up for it: OpenCV without threads.
+    The function raises ResourceError where the machine fails or runs out of something, which says nothing of the file.
     """
-    import cv2
-
     from fastdata.formats.folder import read_file
     from fastdata.formats.names import local
 
     root = os.fsdecode(root)
-    cv2.setNumThreads(1)
     longest = most_bytes(options.max_pixels)
 
     def recode_file(path: str) -> tuple[Outcome, bytes]:
@@ -97,27 +97,31 @@ def file_recoder(
                 )
             data = read_file(full)
             size = len(data)
-            done = recode(data, options, tokens)
-        except DecodeError as error:
-            return Outcome(bytes_in=size, reason=str(error)), b""
-        except (MemoryError, cv2.error) as error:
-            if isinstance(error, cv2.error) and error.code != cv2.Error.StsNoMem:
-                raise
-            return Outcome(bytes_in=size, reason="not enough memory to decode it; try fewer --workers"), b""
-        except OSError as error:
-            return Outcome(bytes_in=size, reason=f"cannot be read: {error.strerror or error}"), b""
+            done = recode(data, options)
+        except Exception as error:
+            _check_resources(error, path)
+            if isinstance(error, DecodeError):
+                return Outcome(bytes_in=size, reason=str(error)), b""
+            if isinstance(error, OSError):
+                return Outcome(bytes_in=size, reason=f"cannot be read: {error.strerror or error}"), b""
+            raise
         return Outcome(done.field, size, done.warnings, done.became_lossy, done.engine, "", done.profile), done.data
 
     return recode_file
 
 
-def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) -> Recoded:
+def _check_resources(error: Exception, path: str) -> None:
+    """Raise what tells of the machine as a ResourceError; what was raised as one already, with other advice, anew."""
+    known = isinstance(error, ResourceError) and error.__cause__ is not None
+    raise_resource_error((error.__cause__ if known else None) or error, path, _CURES)
+
+
+def recode(data: bytes, options: RecodeOptions) -> Recoded:
     """One file's bytes as the picture of a record.
 
     Args:
         data: the whole file.
         options: what is wanted.
-        tokens: the gate for large pictures, in workers that share one.
 
     Returns:
         The field's name, its bytes, and what there is to say about it.
@@ -128,10 +132,9 @@ def recode(data: bytes, options: RecodeOptions, tokens: Tokens | None = None) ->
     from fastdata.codec.sniff import probe
 
     info = probe(data)
-    if info.pixels > options.max_pixels:  # refused before it takes memory, so it need not wait
-        tokens = None
     plan = resize_plan(info.upright_size, options)
-    with passing(tokens, max(info.pixels, plan.size.height * plan.size.width)):
+    refused = info.pixels > options.max_pixels  # before it takes memory, so it need not wait
+    with memory_limit.current.hold(0 if refused else max(info.pixels, plan.size.height * plan.size.width)):
         return _recode(data, options, info, plan)
 
 

@@ -28,7 +28,7 @@ from fastdata.errors import ConvertError, OutputExistsError
 from fastdata.formats import is_data_set_file
 from fastdata.formats.index import INDEX_NAME
 from fastdata.manifest import MANIFEST_NAME
-from fastdata.signals import uninterrupted
+from fastdata.signals import deferred_signals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,7 +67,7 @@ class Staging:
         self._old = os.path.join(self._folder, "old")
         self._overwrite = overwrite
         try:
-            with uninterrupted():
+            with deferred_signals():
                 lock = self._locked()
                 # Runs also when this object is dropped, and at the end of Python: whatever tears a run apart.
                 self._release = weakref.finalize(
@@ -149,7 +149,7 @@ class Staging:
     def discard(self) -> None:
         """Remove what was built and release the lock; a data set that was half replaced is put back."""
         if hasattr(self, "_release"):
-            with uninterrupted():
+            with deferred_signals():
                 self._release()
 
     def __enter__(self) -> Self:

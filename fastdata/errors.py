@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import NamedTuple
 
 # What system calls say when the machine, the disk or the network fails, and not the file: the same call may succeed
 # later, or on another machine. EIO is among them, since nothing is known then of the bytes that should have come.
@@ -76,7 +77,19 @@ class UnsupportedError(DecodeError):
 
 
 class ConvertError(FastdataError, RuntimeError):
-    """Nothing could be written."""
+    """Nothing could be written.
+
+    Attributes:
+        message: what happened, in one line.
+        log: lines that follow it, where a worker process left some; else "".
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.message, self.log = message, log
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.log}" if self.log else self.message
 
 
 class OutputExistsError(ConvertError, FileExistsError):
@@ -116,17 +129,32 @@ def resource_error(error: BaseException) -> type[ResourceError] | None:
     return OutOfMemoryError if _of_memory(origin) else ResourceError
 
 
-def resource_words(error: BaseException) -> str:
+class Cures(NamedTuple):
+    """What to do where a machine runs out of something.
+
+    Attributes:
+        memory: what needs less memory.
+        files: what needs fewer open files.
+    """
+
+    memory: str = "fewer workers or smaller batches need less"
+    files: str = "raise the limit (`ulimit -n`), or open fewer data sets at a time"
+
+
+_CURES = Cures()
+
+
+def resource_words(error: BaseException, cures: Cures = _CURES) -> str:
     """The reason that an error of the machine gives, and what to do about it."""
     origin = _of_the_machine(error)
     if origin is None or isinstance(origin, ResourceError):  # in these words already
         return str(origin or error)
     if _of_memory(origin):
-        return "out of memory, which says nothing of the data; fewer workers or smaller batches need less"
+        return f"out of memory, which says nothing of the data; {cures.memory}"
     words = (origin.strerror if isinstance(origin, OSError) else None) or str(origin)
     name = getattr(origin, "filename", None)
     if any(each in words for each in _OF_FILES):
-        cure = "raise the limit (`ulimit -n`), or open fewer data sets at a time"
+        cure = cures.files
     elif words == _OF_THREADS:
         cure = "use fewer workers, or raise the limit of processes (`ulimit -u`)"
     else:
@@ -134,12 +162,12 @@ def resource_words(error: BaseException) -> str:
     return f"{words}{'' if name is None else f': {name!r}'}; this says nothing of the data: {cure}"
 
 
-def as_resource_error(error: BaseException, where: str) -> ResourceError | None:
+def as_resource_error(error: BaseException, where: str, cures: Cures = _CURES) -> ResourceError | None:
     """An error of the machine as one of ours, `where` it came in front; None where it is none."""
     kind = resource_error(error)
     if kind is None:
         return None
-    words = resource_words(error)
+    words = resource_words(error, cures)
     if isinstance(error, ResourceError) and where in words:
         return error
     made = kind(f"{where}: {words.replace(f': {where!r};', ';', 1)}")
@@ -147,9 +175,9 @@ def as_resource_error(error: BaseException, where: str) -> ResourceError | None:
     return made
 
 
-def raise_resource_error(error: BaseException, where: str) -> None:
+def raise_resource_error(error: BaseException, where: str, cures: Cures = _CURES) -> None:
     """Raise an error of the machine as one of ours; pass over any other."""
-    failed = as_resource_error(error, where)
+    failed = as_resource_error(error, where, cures)
     if failed is not None:
         raise failed from (None if failed is error else error)
 

@@ -59,7 +59,7 @@ class SharedBlock:
 
     def __init__(self, size: int) -> None:
         with _told(size):
-            descriptor = _anonymous_file()
+            descriptor = anonymous_file()
             try:
                 os.ftruncate(descriptor, size)
                 self._adopt(descriptor, size)
@@ -156,7 +156,8 @@ def _attach(passed: Any, size: int) -> SharedBlock:
     return block
 
 
-def _anonymous_file() -> int:
+def anonymous_file() -> int:
+    """A descriptor of an empty file without a name, which ends with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("fastdata", os.MFD_CLOEXEC)

@@ -1,8 +1,8 @@
-"""Signals, and whom they are meant for: the program decides what they do, its workers end with it and not before.
+"""Signals are for the program: it decides what they do, and its workers end with it and not before.
 
-A terminal sends Ctrl-C, and a scheduler its warning before the end, to every process of a job. So workers pass such
-signals by from their first moment on: they are blocked while a worker comes into being, which it inherits, until it
-ignores them. And what must not be torn apart by a handler that raises is done with `uninterrupted`.
+A terminal sends Ctrl-C, and a scheduler its warning before the end, to every process of a job. So workers ignore such
+signals from their first moment on: they are blocked while a worker is being started, which it inherits, until it
+ignores them. And steps that a handler which raises must not tear apart are done within `deferred_signals`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _numbers(*names: str) -> frozenset[int]:
 SENT_TO_ALL = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 # What tells a process of its own faults, children and clocks. A handler of the program is not a worker's, but to ignore
 # these would change what the worker itself does.
-_OF_ONES_OWN = _numbers(
+_OWN = _numbers(
     "SIGCHLD",
     "SIGSEGV",
     "SIGBUS",
@@ -37,13 +37,13 @@ _OF_ONES_OWN = _numbers(
     "SIGPROF",
 )
 _ALL = tuple(map(int, sorted(signal.valid_signals())))
-# Until when a signal that came in a finalizer is held: by then the finalizer is over.
+# How long a signal that came in a finalizer is deferred: by then the finalizer is over.
 _SOON_SECONDS = 0.01
 
 
-def for_the_program() -> frozenset[int]:
-    """The signals that workers pass by: what is sent to all processes of a job, and whatever the program handles."""
-    return SENT_TO_ALL | (frozenset(_handled()) - _OF_ONES_OWN)
+def program_signals() -> frozenset[int]:
+    """The signals that workers ignore: those sent to all processes of a job, and whatever the program handles."""
+    return SENT_TO_ALL | (frozenset(_handled()) - _OWN)
 
 
 def _handled() -> Iterator[int]:
@@ -51,8 +51,8 @@ def _handled() -> Iterator[int]:
 
 
 @contextmanager
-def blocked(numbers: Iterable[int]) -> Iterator[None]:
-    """Keep signals from this thread, and from the processes that it starts, until the block is left; then they come."""
+def blocked_signals(numbers: Iterable[int]) -> Iterator[None]:
+    """Block signals in this thread, and in the processes that it starts, until the block is left."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -63,11 +63,11 @@ def blocked(numbers: Iterable[int]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def pass_by(numbers: Iterable[int]) -> None:
-    """In a worker: ignore these signals, which were blocked until now, and forget the program's handlers of others."""
+def ignore_signals(numbers: Iterable[int]) -> None:
+    """In a worker: ignore these signals, which were blocked until now, and drop the program's handlers of others."""
     if threading.current_thread() is not threading.main_thread():
         return  # a worker that the program runs in a thread of its own: nothing here is its to change
-    for number in frozenset(_handled()) & _OF_ONES_OWN:
+    for number in frozenset(_handled()) & _OWN:
         signal.signal(number, signal.SIG_DFL)
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
@@ -77,15 +77,15 @@ def pass_by(numbers: Iterable[int]) -> None:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold signals back, where Python handles them, until the block is left; then they come, each once.
+def deferred_signals() -> Iterator[None]:
+    """Defer signals that Python handles until the block exits; then each is handled once.
 
     Any handler may raise: a program's own for SIGUSR1 as well as Python's for SIGINT. Only the main thread runs
     handlers, so others are never interrupted.
     """
     came: dict[int, None] = {}
     try:
-        with _held(came):
+        with _deferred(came):
             yield
     finally:
         with ExitStack() as all_of_them:  # also the later ones, where an earlier one raises
@@ -94,11 +94,11 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def uninterrupted_finalizer() -> Iterator[None]:
-    """The same in a finalizer, where Python ignores what a handler raises: the signals come a moment later."""
+def deferred_signals_in_finalizer() -> Iterator[None]:
+    """The same in a finalizer, where Python ignores what a handler raises: signals are handled a moment later."""
     came: dict[int, None] = {}
     try:
-        with _held(came):
+        with _deferred(came):
             yield
     finally:
         for number in came:
@@ -109,20 +109,20 @@ def uninterrupted_finalizer() -> Iterator[None]:
 
 
 @contextmanager
-def _held(came: dict[int, None]) -> Iterator[None]:
-    """Note signals instead of handling them."""
+def _deferred(came: dict[int, None]) -> Iterator[None]:
+    """Note signals in `came` instead of handling them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before: dict[int, Any] = {}
 
-    def hold(number: int, _frame: FrameType | None) -> None:
+    def note(number: int, _frame: FrameType | None) -> None:
         came[number] = None
 
     try:
         for number in _handled():
             before[number] = signal.getsignal(number)
-            signal.signal(number, hold)
+            signal.signal(number, note)
         yield
     finally:
         for number, handler in before.items():

@@ -73,12 +73,12 @@ def busy(folder: str) -> Function:
     return call
 
 
-def large(folder: str, tokens: tuple[int, int]) -> Function:
+def large(folder: str) -> Function:
     """Items are sizes in pixels; answers with how many large ones were at work at the same time at most."""
-    from fastdata.converters.gate import passing
+    from fastdata.converters import memory_limit
 
     def call(item: Any) -> tuple[object, bytes]:
-        with passing(tokens, item):
+        with memory_limit.current.hold(item):
             mine = os.path.join(folder, str(os.getpid()))
             with open(mine, "wb"):
                 count = len(os.listdir(folder))
@@ -88,5 +88,32 @@ def large(folder: str, tokens: tuple[int, int]) -> Function:
     return call
 
 
-def unloadable() -> Function:
+def unloadable(*_: object) -> Function:
     raise RuntimeError("this library is broken")
+
+
+def out_of_files(*arguments: Any) -> Function:
+    """The conversion's own function, in a process that may open no more files."""
+    import resource
+
+    from fastdata.converters.recode import file_recoder
+
+    function = file_recoder(*arguments)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return function
+
+
+def out_of_memory(*arguments: Any) -> Function:
+    """The conversion's own function, in a process that gets no more memory than a small image takes."""
+    import resource
+
+    from fastdata.converters.recode import file_recoder, recode
+    from tests import images
+
+    recode(images.png(images.photo(32, 32)), arguments[1])
+    with open("/proc/self/statm", encoding="ascii") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (4 << 20), resource.RLIM_INFINITY))
+    return file_recoder(*arguments)

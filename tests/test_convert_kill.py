@@ -168,7 +168,7 @@ def test_a_dead_worker_is_an_error_at_once(photo_folder: Path, tmp_path: Path, n
         victim.send_signal(number)
         _, err = process.communicate("go on\n", timeout=DEADLINE)
     assert process.returncode == 1
-    assert f"ended by signal {number.name}" in err
+    assert f"ended by signal {int(number)} ({number.name})" in err
     assert "while it had cat/" in err
     assert [path.name for path in tmp_path.iterdir()] == [photo_folder.name]
 

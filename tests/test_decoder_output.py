@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastdata.codec import chatter, jpeg
-from fastdata.codec.chatter import hear
+from fastdata.codec import jpeg
 from fastdata.codec.decode import decode
+from fastdata.codec.decoder_log import logged
 from fastdata.errors import DecodeError
+from fastdata.processes import capture
 from tests import images
 
 RGB = images.photo(160, 120, 5)
@@ -92,11 +93,11 @@ def test_libpng_that_gives_up_is_quoted(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_the_program_says_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    _, said = hear(lambda: say(b"mine\n" + LINE + b"\rbar 3/4"))
+    _, said = logged(lambda: say(b"mine\n" + LINE + b"\rbar 3/4"))
     assert said == "libpng warning: told"
     assert capfd.readouterr() == ("", "mine\n\rbar 3/4")
     with pytest.raises(KeyboardInterrupt):
-        hear(interrupted)
+        logged(interrupted)
     say(b"after\n")
     assert capfd.readouterr() == ("", "before\nafter\n")
 
@@ -107,9 +108,9 @@ def interrupted() -> None:
 
 
 def test_long_and_repeated_words_are_bounded() -> None:
-    _, said = hear(lambda: say(LINE * 5000))
+    _, said = logged(lambda: say(LINE * 5000))
     assert said == "libpng warning: told"
-    _, said = hear(lambda: say(b"".join(b"libpng error: %d\n" % number for number in range(9999))))
+    _, said = logged(lambda: say(b"".join(b"libpng error: %d\n" % number for number in range(9999))))
     assert len(said) == 300
     assert said.endswith("...")
 
@@ -133,7 +134,7 @@ def test_threads_are_not_told_of_each_others_files(capfd: pytest.CaptureFixture[
         spoken.wait(30)
 
     threads = [
-        threading.Thread(target=lambda name=name, call=call: heard.update({name: hear(call)[1]}))
+        threading.Thread(target=lambda name=name, call=call: heard.update({name: logged(call)[1]}))
         for name, call in (("talks", talks), ("quiet", quiet))
     ]
     for thread in threads:
@@ -174,8 +175,8 @@ def test_without_descriptors_to_spare_it_decodes_all_the_same(monkeypatch: pytes
     def refuse() -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(chatter, "anonymous_file", refuse)
-    assert hear(lambda: 7) == (7, "")
+    monkeypatch.setattr(capture, "anonymous_file", refuse)
+    assert logged(lambda: 7) == (7, "")
     np.testing.assert_array_equal(decode(images.png(RGB)), RGB)
 
 
@@ -184,24 +185,24 @@ def test_without_descriptors_to_spare_it_decodes_all_the_same(monkeypatch: pytes
     ("code", "said"),
     [
         (
-            "os.close(2); assert hear(lambda: os.write(2, LINE))[1]; print(os.path.exists('/dev/fd/2'))",
+            "os.close(2); assert logged(lambda: os.write(2, LINE))[1]; print(os.path.exists('/dev/fd/2'))",
             "",
         ),
-        ("hear(lambda: fork(b'child')); os.write(2, b'parent')", "childparent"),
-        ("hear(lambda: 1); fork(b'child'); os.write(2, b'parent')", "childparent"),
-        ("ear._enter(); print('traceback', file=sys.stderr)", "traceback\n"),  # torn away by an interrupt
+        ("logged(lambda: fork(b'child')); os.write(2, b'parent')", "childparent"),
+        ("logged(lambda: 1); fork(b'child'); os.write(2, b'parent')", "childparent"),
+        ("capture._enter(); print('traceback', file=sys.stderr)", "traceback\n"),  # torn away by an interrupt
     ],
 )
 def test_odd_processes(code: str, said: str) -> None:
     setup = f"""
 import os, sys
-from fastdata.codec.chatter import hear, _ear as ear
+from fastdata.codec.decoder_log import logged, _capture as capture
 LINE = {LINE!r}
 def fork(words):
     pid = os.fork()
     if pid == 0:
         os.write(2, words)
-        os._exit(0 if hear(lambda: os.write(2, LINE))[1] else 1)
+        os._exit(0 if logged(lambda: os.write(2, LINE))[1] else 1)
     assert os.waitpid(pid, 0)[1] == 0
 """
     done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, timeout=60)

@@ -18,7 +18,7 @@ import pytest
 import fastdata
 from fastdata.codec.encode import encode
 from fastdata.formats.base import Reader
-from fastdata.loader.start import needs_main
+from fastdata.processes.main_module import needs_main
 from tests.loader_targets import Adds
 
 COUNT = 24
@@ -149,9 +149,9 @@ def test_what_comes_from_the_main_module_is_known_wherever_it_lies() -> None:
     here = type("Here", (), {"__module__": "__main__"})
     sys.modules["__main__"].Here = here  # type: ignore[attr-defined]
     try:
-        assert needs_main({"reader": here()})
-        assert not needs_main([fastdata.CenterCrop(3)])
-        assert needs_main(threading.Lock())  # cannot be told beforehand
+        assert needs_main({"reader": here()}) is True
+        assert needs_main([fastdata.CenterCrop(3)]) is False
+        assert needs_main(threading.Lock()) is None  # cannot be determined beforehand
     finally:
         del sys.modules["__main__"].Here  # type: ignore[attr-defined]
 

@@ -18,7 +18,7 @@ from fastdata.formats.files import Scratch
 from fastdata.formats.locations import COLUMNS, NO_FILE, blob_source_of, locations_of
 from fastdata.formats.locator import BlobLocator
 from fastdata.formats.packed import PackedReader
-from fastdata.loader.start import needs_main
+from fastdata.processes.main_module import needs_main
 from tests import images, samples
 
 ORDER = np.array([5, 0, 16, 5, 3], np.int64)
@@ -121,7 +121,7 @@ def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> No
 
 def test_shared_memory_needs_no_main_module_in_workers(tmp_path: Path) -> None:
     with opened("cached", tmp_path) as reader:
-        assert not needs_main(blob_source_of(reader))
+        assert needs_main(blob_source_of(reader)) is False
         with pytest.raises(fastdata.FormatError, match="cached reader"):
             pickle.loads(pickle.dumps(blob_source_of(reader)))
 

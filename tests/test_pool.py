@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastdata.converters import gate
+from fastdata.converters import memory_limit
 from fastdata.converters import pool as pool_module
+from fastdata.converters.memory_limit import LargeImageLimit
 from fastdata.converters.pool import Pool
 from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError
+from fastdata.processes import context, fresh
 
 TARGETS = "tests.pool_targets:"
 # How long an event that is bound to come may take before the test calls it a failure.
@@ -59,7 +62,7 @@ def test_any_number_of_items_and_any_chunk(count: int, chunk: int) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
-def test_workers_pass_by_the_signals_that_are_sent_to_all_processes() -> None:
+def test_workers_ignore_the_signals_that_are_sent_to_all_processes() -> None:
     """From their first moment on: they are the program's to answer."""
     with Pool(1, TARGETS + "echo") as pool:
         pool.start(1)
@@ -67,9 +70,9 @@ def test_workers_pass_by_the_signals_that_are_sent_to_all_processes() -> None:
         for number in numbers:
             os.kill(pool._workers[0].process.pid, number)
         values = []
-        for value, _, chatter in pool.map(range(50)):
+        for value, _, log in pool.map(range(50)):
             os.kill(pool._workers[0].process.pid, numbers[value % 4])
-            values.append((value, chatter))
+            values.append((value, log))
     assert values == [(value, "") for value in range(50)]
 
 
@@ -151,9 +154,9 @@ def test_a_file_of_the_working_directory_is_no_library(tmp_path: Path, monkeypat
         assert [value for value, _, _ in pool.map([1, 2])] == [1, 2]
 
 
-def test_chatter_comes_with_its_item_and_not_to_our_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_written_comes_with_its_item_and_not_to_our_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with Pool(1, TARGETS + "lame") as pool:
-        came = [(value, chatter) for value, _, chatter in pool.map(["a", "talk", "b", "talk"], chunk=4)]
+        came = [(value, log) for value, _, log in pool.map(["a", "talk", "b", "talk"], chunk=4)]
     assert came == [("a", ""), ("talk", "bad data; and more"), ("b", ""), ("talk", "bad data; and more")]
     assert capfd.readouterr() == ("", "")
 
@@ -162,8 +165,8 @@ def test_chatter_comes_with_its_item_and_not_to_our_stderr(capfd: pytest.Capture
     ("way", "words"),
     [
         ("exit", r"ended with exit code 7 while it had exit, after"),
-        ("segv", r"(?s)signal SIGSEGV while it had segv, after.*last words.*pool_targets\.py"),
-        ("kill", r"signal SIGKILL .*out of memory.* while it had kill, after"),
+        ("segv", r"(?s)signal 11 \(SIGSEGV\) .* while it had segv, after.*The end of its log:\n.*pool_targets\.py"),
+        ("kill", r"signal 9 \(SIGKILL\) .*memory ran out: use fewer --workers.* while it had kill, after"),
         ("raise", r"(?s)raise: unexpected ZeroDivisionError: no such picture.*pool_targets\.py"),
     ],
 )
@@ -219,36 +222,32 @@ def test_available_cpus_keeps_to_the_affinity() -> None:
 def test_the_start_where_descriptors_cannot_be_inherited(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from fastdata.converters import process
-
-    monkeypatch.setattr(process, "_start", lambda *_: process._start_spawned())
+    spawn = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(fresh, "start", lambda target, _: context.start(spawn, target, (), captured=True))
     with Pool(2, TARGETS + "sized") as pool:
         pool.start(2)
         assert [value for value, _, _ in pool.map(range(40))] == list(range(40))
     with pytest.raises(ConvertError, match="SIGKILL"):
         answers("lame", ["kill"])
     with Pool(1, TARGETS + "lame") as pool:
-        assert [chatter for _, _, chatter in pool.map(["talk", "a"])] == ["bad data; and more", ""]
+        assert [log for _, _, log in pool.map(["talk", "a"])] == ["bad data; and more", ""]
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("free", "most"), [(0, 1), (14 << 30, 2), (1 << 50, 3)])
-def test_large_pictures_pass_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, most: int) -> None:
-    monkeypatch.setattr(gate, "free_memory", lambda: free)
-    with (
-        gate.open_gate(3, 178_956_970) as tokens,
-        Pool(3, TARGETS + "large", (str(tmp_path), tokens), descriptors=tokens or ()) as pool,
-    ):
+def test_few_large_images_are_in_memory_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, most: int
+) -> None:
+    monkeypatch.setattr(memory_limit, "free_memory", lambda: free)
+    with Pool(3, TARGETS + "large", (str(tmp_path),), max_pixels=178_956_970) as pool:
         pool.start(3)
         counts = [value for value, _, _ in pool.map([64_000_000] * 300, chunk=1)]
         assert len(counts) == 300
         assert max(counts) <= most
-        assert tokens is not None
-        assert len(os.read(tokens[0], 100)) == most  # every token came back
+        assert len(os.read(pool._limit.descriptors[0], 100)) == most  # every token came back
 
 
-def test_small_pictures_need_no_gate() -> None:
-    with gate.open_gate(3, 1_000_000) as tokens:
-        assert tokens is None
-    with gate.passing((-1, -1), 1000), gate.passing(None, 10**9):
+def test_small_images_are_not_limited() -> None:
+    assert memory_limit.limit_for(3, 1_000_000) == LargeImageLimit()
+    with LargeImageLimit((-1, -1)).hold(1000), LargeImageLimit().hold(10**9):
         pass

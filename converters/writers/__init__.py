@@ -24,7 +24,7 @@ from fastdata.formats.addresses import check_local_target, path_of
 from fastdata.formats.index import IndexBuilder
 from fastdata.manifest import Manifest
 from fastdata.record import Record, check_record
-from fastdata.signals import uninterrupted
+from fastdata.signals import deferred_signals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,7 +65,7 @@ def create(
     kind = format_of(name, format)
     most = byte_count("shard_size", shard_size)
     manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
-    with uninterrupted():  # what libraries do when they are loaded may swallow what a handler raises
+    with deferred_signals():  # what libraries do when they are loaded may swallow what a handler raises
         sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].sink, __package__))
     staging = Staging(name, overwrite=overwrite)
     try:

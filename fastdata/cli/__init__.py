@@ -1,7 +1,8 @@
 """The command `fastdata`: arguments flow in, an exit code flows out.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected; 128 and its number for a signal: 130
-interrupted, 143 terminated. Expected errors are one line on stderr, never a traceback; a traceback is a fault of ours.
+interrupted, 143 terminated. Expected errors are one line on stderr, and the end of the log of a worker that died, never
+a traceback of the command; that is a fault of ours.
 
 This module imports next to nothing, so that the signal handlers stand before anything slow is imported.
 """
@@ -85,7 +86,7 @@ def _hold_standard_descriptors() -> None:
 def _run(argv: list[str]) -> int:
     from fastdata.cli.app import command
     from fastdata.cli.terminal import complain
-    from fastdata.errors import FastdataError, OptionError, as_resource_error
+    from fastdata.errors import ConvertError, FastdataError, OptionError, as_resource_error
 
     try:
         with _plain_warnings():
@@ -98,6 +99,10 @@ def _run(argv: list[str]) -> int:
         complain(f"error: {error}")
         complain(f"Try 'fastdata {argv[0]} --help' for what there is.")
         return USAGE
+    except ConvertError as error:
+        for line in (f"error: {error.message}", *error.log.splitlines()):
+            complain(line)
+        return FAILED
     except (FastdataError, OSError) as error:
         complain(f"error: {terminal_words(error)}")
         return FAILED

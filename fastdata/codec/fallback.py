@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec import quiet
 from fastdata.codec.blend import blend, by_bands, eight_bits, three
-from fastdata.codec.chatter import hear
+from fastdata.codec.decoder_log import logged
 from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import DecodeError, UnsupportedError, resource_error
 
@@ -48,7 +48,7 @@ def decode(
     Raises:
         DecodeError: Pillow could not; the message is its reason in one line.
     """
-    found, words = hear(lambda: _tried(data, info, background, lenient, inks))
+    found, words = logged(lambda: _tried(data, info, background, lenient, inks))
     said = "; ".join(filter(None, (said, words)))
     if isinstance(found, DecodeError):
         raise type(found)(f"{found} ({said})" if said else str(found)) from found.__cause__

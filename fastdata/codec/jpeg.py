@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.chatter import condense
+from fastdata.codec.decoder_log import condense
 from fastdata.codec.opencv import COLOR, imdecode
 from fastdata.errors import resource_error
 from fastdata.size import Size

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.chatter import hear
+from fastdata.codec.decoder_log import logged
 from fastdata.codec.quiet import silence
 
 if TYPE_CHECKING:
@@ -33,4 +33,4 @@ def imdecode(data: Data, flags: int) -> tuple[NDArray[Any] | None, str]:
                 raise MemoryError("OpenCV ran out of memory") from error
             return None
 
-    return hear(decoded)
+    return logged(decoded)

@@ -16,7 +16,7 @@ from fastdata.loader.processes import ProcessCrew
 from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.settings import Settings
 from fastdata.loader.threads import ThreadCrew
-from fastdata.signals import uninterrupted_finalizer
+from fastdata.signals import deferred_signals_in_finalizer
 
 
 class Crews:
@@ -101,7 +101,7 @@ def _end(idle: list[Crew], iterations: weakref.WeakSet[Iteration]) -> None:
 
 
 def _forgotten(idle: list[Crew], iterations: weakref.WeakSet[Iteration]) -> None:
-    with uninterrupted_finalizer():
+    with deferred_signals_in_finalizer():
         _end(idle, iterations)
 
 

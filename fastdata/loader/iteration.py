@@ -18,7 +18,7 @@ from fastdata.loader.layout import Layout
 from fastdata.loader.passes import Pass
 from fastdata.loader.sample_log import Failure
 from fastdata.loader.settings import Settings
-from fastdata.signals import uninterrupted, uninterrupted_finalizer
+from fastdata.signals import deferred_signals, deferred_signals_in_finalizer
 from fastdata.turn import Turn
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Iteration:
 
     def _leave(self, *, usable: bool) -> None:
         """Give the crew back, once. `usable`: by another iterator."""
-        with uninterrupted():
+        with deferred_signals():
             if self._release.detach() is not None:
                 self._done_with(self._crew, usable)
 
@@ -252,7 +252,7 @@ class Iteration:
 
 def _forgotten(done_with: Callable[[Crew, bool], None], crew: Crew) -> None:
     """What an iterator does that nobody holds any more."""
-    with uninterrupted_finalizer():
+    with deferred_signals_in_finalizer():
         done_with(crew, True)
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import pickle
-import signal
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
-from fastdata.loader.child import Child
 from fastdata.loader.crew import Job, Lost
 from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.start import start_worker
+from fastdata.processes import death
+from fastdata.processes.worker import WorkerProcess
 from fastdata.sharedmem import SharedBlock
 
 # A worker that was told to end and does not is killed: it is decoding for nobody.
 GRACE_SECONDS = 1.0
-# What the kernel ends a process with that asks for memory there is none of.
-_OUT_OF_MEMORY = {-getattr(signal, name) for name in ("SIGKILL", "SIGBUS") if hasattr(signal, name)}
-_CRASHED = {-getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE") if hasattr(signal, name)}
 
 
 class Part(NamedTuple):
@@ -41,7 +38,7 @@ class Member:
         self.parts: deque[Part | None] = deque()  # None: a message whose answer says nothing
         self._imports_main, self._lived = main, False
         connections = [other.child.connection for other in others]
-        self.child: Child = Child(context, block, spec, others=connections, main=main)
+        self.child: WorkerProcess = start_worker(context, block, spec, connections, main=main)
 
     @property
     def load(self) -> int:
@@ -51,9 +48,9 @@ class Member:
     def death(self, samples: Sequence[int] = ()) -> Lost:
         """What to raise when the process has ended. `samples`: the records that it had, where no part tells them."""
         self.child.ended(GRACE_SECONDS)
-        code = self.child.code()
+        code = self.child.exit_code()
         had = next((part.samples for part in self.parts if part is not None), samples)
-        what = f"loader worker (pid {self.child.pid}) {_described(code)}"
+        what = f"loader worker (pid {self.child.pid}) {death.described(code)}"
         if self._imports_main and not self._lived and code == 1:
             return Lost(
                 f"{what} before it had begun", (), "it imports your script, since a transform is defined there; put "
@@ -76,28 +73,12 @@ class Member:
         return pickle.loads(blob)
 
 
-def _described(code: int | None) -> str:
-    """An exit code in words.
-
-    >>> _described(3), _described(-9)
-    ('ended with exit code 3', 'was ended by signal 9 (SIGKILL)')
-    """
-    if code is None:
-        return "has ended; its exit code was taken by another wait of this program"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with suppress(ValueError):
-        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    return f"was ended by signal {-code}"
-
-
 def _advice(code: int | None, lived: bool) -> str:
     """What to do about a death."""
     again = "the loader can be iterated again"
-    if code in _OUT_OF_MEMORY:
-        return f"often memory ran out: use fewer workers or smaller batches; {again}"
-    if code in _CRASHED:
-        return f"native code crashed, of a transform or a decoder; {again}"
+    known = death.advice(code, "fewer workers or smaller batches")
+    if known:
+        return f"{known}; {again}"
     if code is not None and code >= 0:
         why = "a transform ended it, or an error that stands on stderr"
         return f"{why}; {again}" if lived else f"{why}, before it had begun"

@@ -26,7 +26,7 @@ from fastdata.loader.sample_log import Failure
 from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.start import check_main
 from fastdata.sharedmem import SharedBlock
-from fastdata.signals import uninterrupted
+from fastdata.signals import deferred_signals
 
 # Messages on their way to one worker. Each is some 150 bytes and takes about 1 kB of a socket's buffer, of which Linux
 # gives 208 kB and others less: sending one never waits for a worker, which may itself be waiting to send.
@@ -62,7 +62,7 @@ class ProcessCrew:
         self._block = SharedBlock(PAGE)
         try:
             for _ in range(workers):
-                with uninterrupted():  # a worker that was started is one of these, whatever comes
+                with deferred_signals():  # a worker that was started is one of these, whatever comes
                     self._members.append(Member(context, self._block, spec, self._members, main=main))
         except BaseException as error:
             started = len(self._members)
@@ -203,7 +203,7 @@ class ProcessCrew:
             self._ring.reclaim({job.place for job in working if job.place is not None})
 
     def stop(self) -> None:
-        with uninterrupted():
+        with deferred_signals():
             self.rest()
             for member in self._members:
                 try:

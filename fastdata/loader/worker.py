@@ -13,16 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
-import os
 import pickle
-import sys
-import threading
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import Connection
 
-import cv2
 import numpy as np
 
 from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
@@ -34,39 +28,11 @@ from fastdata.loader.sample_maker import SampleMaker, SampleSpec
 from fastdata.sharedmem import SharedBlock
 
 
-def run(connection: Connection, block: SharedBlock, spec: SampleSpec, inherited: list[Connection]) -> None:
-    """What a worker process does. `inherited`: ends of other pipes that a fork copied."""
-    for other in inherited:
-        other.close()
-    _watch_parent()
-    cv2.setNumThreads(0)  # the processes are the parallelism
-    os.environ["OMP_NUM_THREADS"] = "1"  # the same for torch, should a transform import it
+def run(connection: Connection, block: SharedBlock, spec: SampleSpec) -> None:
+    """What a worker process does."""
     gc.freeze()  # a forked child's collector would write to, and so copy, every page of the parent's heap
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         _Worker(connection, block, SampleMaker(spec, in_worker=True)).serve()
-
-
-def _watch_parent() -> None:
-    """End with the parent, also in the middle of a slow transform."""
-    parent = multiprocessing.parent_process()
-    if parent is None or parent.pid is None:
-        return
-    watched: list[Any] = [parent.sentinel]
-    if hasattr(os, "pidfd_open"):  # the sentinel is a pipe, which other forks of the parent keep open when it is gone
-        try:
-            watched.append(os.pidfd_open(parent.pid))
-        except ProcessLookupError:
-            os._exit(1)
-        except OSError:  # an old kernel, or a sandbox that forbids it
-            pass
-
-    def wait_and_end() -> None:
-        wait(watched)
-        os._exit(1)
-
-    threading.Thread(target=wait_and_end, name="fastdata-parent", daemon=True).start()
 
 
 class _Worker:

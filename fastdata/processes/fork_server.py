@@ -1,4 +1,4 @@
-"""The fork server of the loader's workers: one for all loaders, gone with the last worker that it made.
+"""The fork server of our workers: one for all loaders, gone with the last worker that it made.
 
 multiprocessing's own server, which is the program's, ends with the first SIGTERM that a scheduler sends to all
 processes; then nobody can tell whether its children live. This one is started while such signals are blocked, and so
@@ -82,7 +82,7 @@ def _end(server: Any) -> None:
 
 
 def _dropped(server: Any) -> None:
-    """Let go of what this process holds of a server that is gone, or is another process's."""
+    """Release what this process holds of a server that is gone, or is another process's."""
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
