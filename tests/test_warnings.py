@@ -114,7 +114,7 @@ def test_verify_lists_them_and_finds_no_damage(noisy: str, capfd: pytest.Capture
     lines = out.splitlines()
     assert sorted(line.split(": ")[1] for line in lines[:-1]) == sorted(SAID)
     assert all(line.startswith("warning: ") for line in lines[:-1])
-    assert lines[-1].startswith("20 records, all whole, 4 warnings (")
+    assert lines[-1].startswith("20 records, no damage found, 4 warnings (")
     code, out, _ = run_command("verify", noisy, "--json", "--workers", "4")
     facts = json.loads(out)
     assert (code, facts["damaged"], facts["problems"]) == (0, 0, [])

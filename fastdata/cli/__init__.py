@@ -1,4 +1,4 @@
-"""The command `fastdata`: arguments flow in, an exit code flows out.
+"""The command `fastdata`: run it with arguments, return its exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected; 128 and its number for a signal: 130
 interrupted, 143 terminated. Expected errors are one line on stderr, and the end of the log of a worker that died, never

@@ -23,7 +23,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Pack image folders into LMDB, HDF5 or tar shards, look into them and check them."""
+    """Pack image folders into LMDB, HDF5 or tar shards; inspect, verify and measure data sets."""
 
 
 def command() -> Any:

@@ -1,4 +1,4 @@
-"""Arguments that several commands share: what they are called, and how their text becomes a value."""
+"""Arguments that several commands share: their names, and how text becomes a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DataSet = Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars o
 
 
 def whole(text: str | int) -> int:
-    """An integer; what range it must be in, the options themselves say."""
+    """An integer; the options themselves check its range."""
     return _integer(text, None)
 
 
@@ -39,17 +39,19 @@ def _integer(text: str | int, least: int | None) -> int:
 MaxPixels = Annotated[
     int | None,
     typer.Option(
-        parser=whole, metavar="N", help=f"Refuse larger images before they take memory.  [default: {MAX_PIXELS}]"
+        parser=whole,
+        metavar="N",
+        help=f"Reject images of more pixels before they take memory.  [default: {MAX_PIXELS}]",
     ),
 ]
 ImageField = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The field that holds the image, in data of others.")
+    str | None, typer.Option(metavar="NAME", help="Field that holds the image, if fastdata did not write the data.")
 ]
 LabelField = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The field that holds the label, in data of others.")
+    str | None, typer.Option(metavar="NAME", help="Field that holds the label, if fastdata did not write the data.")
 ]
 
 
 def reading(**options: Any) -> dict[str, Any]:
-    """What `fastdata.open` is given: the options that were, and its own defaults for the others."""
+    """The options for `fastdata.open`: those that were given."""
     return {name: value for name, value in options.items() if value is not None}

@@ -1,7 +1,7 @@
-"""`fastdata bench`: a data set flows in; how fast its records are read and its pictures decoded flows out.
+"""`fastdata bench`: measure how fast the records of a data set are read and its images decoded.
 
-Every figure is a median over repeats with its lowest and highest, told with the machine, the versions and the state of
-the page cache. Reading is `reader[i]` (bytes of all fields) in this process; decoding is picture bytes to RGB.
+Every figure is a median over repeats with its lowest and highest, printed with the machine, the versions and the state
+of the page cache. Reading is `reader[i]` (bytes of all fields) in this process; decoding is from encoded bytes to RGB.
 """
 
 from __future__ import annotations
@@ -57,20 +57,18 @@ class _Figures:
 def command(
     path: DataSet,
     cache: Annotated[
-        str | None, typer.Option(metavar="ram", help="Read from a copy in shared memory, filled first.")
+        str | None, typer.Option(metavar="ram", help="Copy the data to shared memory first, and read from there.")
     ] = None,
     cold: Annotated[
         bool, typer.Option("--cold", help="Drop the files from the page cache before each repeat.")
     ] = False,
-    workers: Annotated[int, typer.Option(parser=positive, metavar="N", help="Threads that decode.")] = 1,
-    repeats: Annotated[int, typer.Option(parser=positive, metavar="N", help="How often each figure is taken.")] = 5,
-    samples: Annotated[
-        int, typer.Option(parser=positive, metavar="N", help="Records a repeat; of large data sets.")
-    ] = 5000,
+    workers: Annotated[int, typer.Option(parser=positive, metavar="N", help="Decoder threads.")] = 1,
+    repeats: Annotated[int, typer.Option(parser=positive, metavar="N", help="Repeats of each figure.")] = 5,
+    samples: Annotated[int, typer.Option(parser=positive, metavar="N", help="Records per repeat, at most.")] = 5000,
     max_pixels: MaxPixels = None,
     image_field: ImageField = None,
     label_field: LabelField = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as strict JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as strict JSON.")] = False,
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""
     from fastdata.checks import choice
@@ -247,7 +245,7 @@ def _show(facts: dict[str, Any]) -> None:
         rows.append(("cache filled in", f"{facts['cache_fill_seconds']:.2f} s"))
     say(pairs(rows))
     say()
-    title = f"median over {facts['repeats']} repeats; threads that decode: {facts['workers']}"
+    title = f"median over {facts['repeats']} repeats; decoder threads: {facts['workers']}"
     columns = ["", "us a record", "lowest", "highest", "records/s"]
     say(table(title, columns, [_row(figure) for figure in facts["figures"]]))
 

@@ -1,6 +1,6 @@
-"""`fastdata convert`: options flow in, a data set, a summary and an exit code flow out.
+"""`fastdata convert`: convert a folder of images, print a summary, return an exit code.
 
-Values are checked where `fastdata.convert` checks them, so that both say the same about a wrong one.
+`fastdata.convert` checks the values, so that the command and Python give the same errors.
 """
 
 from __future__ import annotations
@@ -34,54 +34,64 @@ def command(  # as many parameters as the command has options: this signature is
         ),
     ] = None,
     resize: Annotated[
-        int | None, typer.Option(parser=whole, metavar="N", help="The side asked for, in pixels.  [default: as it is]")
+        int | None,
+        typer.Option(parser=whole, metavar="N", help="Resize to this side, in pixels.  [default: keep the size]"),
     ] = None,
     resize_mode: Annotated[
         str | None,
         typer.Option(
-            metavar="shorter|longer|exact|crop|pad", help="What becomes N: a side, or N x N.  [default: shorter]"
+            metavar="shorter|longer|exact|crop|pad", help="Which side is N, or exactly N x N.  [default: shorter]"
         ),
     ] = None,
     upscale: Annotated[
-        bool, typer.Option("--upscale", help="Also enlarge smaller images (not needed for exact, crop).")
+        bool, typer.Option("--upscale", help="Also enlarge smaller images (exact and crop always do).")
     ] = False,
     pad_color: Annotated[
         str | None,
-        typer.Option(metavar="R,G,B", help="Around the image, with --resize-mode pad.  [default: 0,0,0]"),
+        typer.Option(metavar="R,G,B", help="Padding colour for --resize-mode pad.  [default: 0,0,0]"),
     ] = None,
     encode: Annotated[
         str,
         typer.Option(
-            metavar="jpeg|png|webp|bmp|raw|keep", help="How pictures are stored; keep: the bytes, if nothing changes."
+            metavar="jpeg|png|webp|bmp|raw|keep",
+            help="How images are stored; keep: the original bytes if nothing changes.",
         ),
     ] = "jpeg",
     quality: Annotated[
-        int | None, typer.Option(parser=whole, metavar="1..100", help="For jpeg and webp.  [default: 90]")
+        int | None, typer.Option(parser=whole, metavar="1..100", help="Quality of jpeg and webp.  [default: 90]")
     ] = None,
     optimize: Annotated[
-        bool, typer.Option("--optimize", help="Huffman tables for each JPEG: 3 % smaller, slower to encode.")
+        bool,
+        typer.Option("--optimize", help="Optimise the Huffman tables of each JPEG: 3 % smaller, slower to encode."),
     ] = False,
     alpha: Annotated[
-        str, typer.Option(metavar="white|black|drop", help="What transparent pictures are laid on.")
+        str, typer.Option(metavar="white|black|drop", help="Background for transparent images; drop: none.")
     ] = "white",
     max_pixels: Annotated[
         int | None,
         typer.Option(
-            parser=whole, metavar="N", help=f"Refuse larger images before they take memory.  [default: {MAX_PIXELS}]"
+            parser=whole,
+            metavar="N",
+            help=f"Reject images of more pixels before they take memory.  [default: {MAX_PIXELS}]",
         ),
     ] = None,
-    keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep pictures whose data end early.")] = False,
+    keep_damaged: Annotated[bool, typer.Option("--keep-damaged", help="Keep images whose data end early.")] = False,
     icc: Annotated[
         str,
-        typer.Option(metavar="convert|keep", help="Colour profiles: turn what is not sRGB into sRGB, or leave it."),
+        typer.Option(
+            metavar="convert|keep", help="Convert images with another colour profile to sRGB, or keep their values."
+        ),
     ] = "convert",
     class_order: Annotated[
-        str, typer.Option(metavar="plain|natural", help="Class folders as torchvision sorts them, or 2 before 10.")
+        str, typer.Option(metavar="plain|natural", help="Sort class folders as torchvision does, or 2 before 10.")
     ] = "plain",
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Write in a random order, as streaming tars in training needs.")
+        bool,
+        typer.Option("--shuffle", help="Write the records in random order, for tars that are streamed in training."),
     ] = False,
-    seed: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Of --shuffle.  [default: 0]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(parser=whole, metavar="N", help="Random seed for --shuffle.  [default: 0]")
+    ] = None,
     shard_size: Annotated[
         str | None,
         typer.Option(
@@ -91,15 +101,18 @@ def command(  # as many parameters as the command has options: this signature is
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(parser=whole, metavar="N", help="Processes.  [default: the cores this process may use]"),
+        typer.Option(parser=whole, metavar="N", help="Worker processes.  [default: the cores this process may use]"),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace DST; the old stays until the new is whole.")
+        bool, typer.Option("--overwrite", help="Replace DST; the old data set stays until the new one is complete.")
     ] = False,
     report: Annotated[
-        str | None, typer.Option(metavar="FILE.json", help="Write what was kept, rejected and ignored, and why.")
+        str | None,
+        typer.Option(metavar="FILE.json", help="Write which files were kept, rejected and ignored, and why."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no summary; only what was rejected.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress and no summary, only rejected files.")
+    ] = False,
 ) -> None:
     """Convert a folder of images into one data set.
 
@@ -130,8 +143,8 @@ def command(  # as many parameters as the command has options: this signature is
 
 
 def _check_shard_size(dst: str, format: str | None, shard_size: str) -> None:
-    """Refuse a shard size where nothing is cut into shards. A program may give one to several formats, and is warned;
-    a person who gives one expects shards.
+    """Refuse a shard size if DST is not a folder of shards. A program may pass one for several formats, and gets a
+    warning; a person who gives one expects shards.
 
     Raises:
         OptionError: names it.

@@ -1,4 +1,4 @@
-"""`fastdata info`: a data set flows in, what it says of itself and its index's counts flow out."""
+"""`fastdata info`: print the manifest of a data set and counts from its index."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOOKED_INTO = 1000
 
 def command(
     path: DataSet,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as strict JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as strict JSON.")] = False,
     image_field: ImageField = None,
     label_field: LabelField = None,
 ) -> None:
-    """Show manifest, counts, classes and picture sizes of a data set."""
+    """Show manifest, counts, classes and image sizes of a data set."""
     from fastdata.cli.terminal import say_json
     from fastdata.formats import detect
 
@@ -35,7 +35,7 @@ def command(
 
 
 def describe(reader: Reader) -> dict[str, Any]:
-    """What `--json` prints: the manifest's values, classes with counts, and the sizes of the encoded pictures."""
+    """What `--json` prints: the manifest's values, classes with counts, and the sizes of the encoded images."""
     from fastdata.cli.measure import engines
 
     manifest = reader.manifest
@@ -70,7 +70,7 @@ def _classes(reader: Reader) -> tuple[list[dict[str, Any]], int]:
 
 
 def _sizes(reader: Reader) -> dict[str, Any]:
-    """Count, total, spread and histogram (by powers of two) of the encoded pictures, from the index alone."""
+    """Count, total, spread and histogram (by powers of two) of the encoded images, from the index alone."""
     import numpy as np
 
     from fastdata.errors import FormatError, RecordError
@@ -80,7 +80,7 @@ def _sizes(reader: Reader) -> dict[str, Any]:
     for row in range(len(reader)):
         try:
             sizes[row] = reader.image_size(row)
-        except (FormatError, RecordError):  # a record without a picture
+        except (FormatError, RecordError):  # a record without an image
             there[row] = False
     sizes = sizes[there]
     if not len(sizes):
@@ -103,7 +103,7 @@ def _sizes(reader: Reader) -> dict[str, Any]:
 
 
 def _profiles(reader: Reader) -> dict[str, int]:
-    """How many images have a colour profile that is not sRGB, which readers pass over; of some of them."""
+    """How many of some images have a colour profile that is not sRGB, which readers ignore."""
     from fastdata.codec import icc
     from fastdata.codec.sniff import probe
     from fastdata.errors import DecodeError, FormatError, RecordError
@@ -114,7 +114,7 @@ def _profiles(reader: Reader) -> dict[str, int]:
         try:
             _, data = reader.image(len(reader) * number // count)
             info = probe(data)
-        except (FormatError, RecordError, DecodeError):  # `verify` tells
+        except (FormatError, RecordError, DecodeError):  # `verify` reports it
             continue
         found["looked_at"] += 1
         profile = icc.embedded(data, info)
@@ -135,13 +135,13 @@ def _show(facts: dict[str, Any]) -> None:
         ("fields", ", ".join(facts["fields"]) or "-"),
         ("classes", f"{len(facts['classes']):,}"),
         ("without class", f"{facts['unlabelled']:,} records"),
-        ("pictures", f"{images['count']:,}, {size_words(images['bytes'])} together"),
+        ("images", f"{images['count']:,}, {size_words(images['bytes'])} together"),
     ]
     if images["count"]:
         words = [f"{name} {size_words(images[name])}" for name in ("min", "median", "mean", "max")]
-        rows.append(("picture size", ", ".join(words)))
+        rows.append(("image size", ", ".join(words)))
     if facts["profiles"]["not_srgb"]:
-        of = "{not_srgb:,} of {looked_at:,} images looked at are not sRGB; readers pass that over".format
+        of = "{not_srgb:,} of {looked_at:,} images looked at are not sRGB; readers ignore that".format
         rows.append(("colour profiles", of(**facts["profiles"])))
     if facts["files"]:
         total = sum(file["bytes"] for file in facts["files"])
@@ -176,14 +176,14 @@ def _show_histogram(histogram: list[dict[str, int]]) -> None:
         return
     top = max(row["count"] for row in histogram)
     say()
-    say("picture sizes")
+    say("image sizes")
     for row in histogram:
-        bar = "#" * -(-row["count"] * _BAR // top)  # rounded up: one picture is seen, too
+        bar = "#" * -(-row["count"] * _BAR // top)  # rounded up: a single image is visible, too
         say(f"{_binary(row['from']):>8} .. {_binary(row['below']):>8}  {bar:<{_BAR}}  {row['count']:,}")
 
 
 def _binary(count: int) -> str:
-    """A power of two in words: 512 B, 64 KiB."""
+    """A power of two as text: 512 B, 64 KiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count} {unit}"

@@ -1,4 +1,4 @@
-"""What every figure is told with: its spread over repeats, the machine, the versions, the state of the page cache."""
+"""What every figure is printed with: its spread over repeats, machine, versions and the state of the page cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands write: text flows in, printable text flows out, whatever the names in it and wherever it goes.
+"""What commands write: printable text, whatever names it contains and wherever it goes.
 
 A reader that has gone away (`| head`) ends the output, not the work, so that the exit code still tells the truth.
 """
@@ -127,7 +127,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def size_words(count: float) -> str:
-    """Bytes in words: 999 B, 1.5 kB, 30 MB.
+    """Bytes as text: 999 B, 1.5 kB, 30 MB.
 
     >>> size_words(999), size_words(1500), size_words(29_960_000)
     ('999 B', '1.50 kB', '30.0 MB')
@@ -136,6 +136,6 @@ def size_words(count: float) -> str:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
         count /= 1000
-        if count < 999.5:  # what would round to 1000 is told in the next unit
+        if count < 999.5:  # what would round to 1000 is given in the next unit
             return f"{count:#.3g}".rstrip(".") + f" {unit}"
     return f"{count / 1000:#.3g} TB"

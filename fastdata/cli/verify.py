@@ -1,4 +1,4 @@
-"""`fastdata verify`: a data set flows in, index, checksums and pictures are tried, damage flows out by key."""
+"""`fastdata verify`: check index, checksums and images of a data set, and report damage by key."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ _CHUNK = 32
 
 def command(
     path: DataSet,
-    as_json: Annotated[bool, typer.Option("--json", help="All problems, as strict JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all problems as strict JSON.")] = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            parser=positive, metavar="N", help="Threads that decode.  [default: the cores this process may use]"
-        ),
+        typer.Option(parser=positive, metavar="N", help="Decoder threads.  [default: the cores this process may use]"),
     ] = None,
     max_pixels: MaxPixels = None,
     image_field: ImageField = None,
     label_field: LabelField = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
 ) -> None:
-    """Check every record of a data set: checksums, index against data, and that each picture can be decoded.
+    """Check every record of a data set: checksums, index, and that each image can be decoded.
 
-    Damage is named by key; the exit code is then 1. What decoders say of images that they can decode is a warning.
+    Damage is reported by key, with exit code 1. What decoders report of images that they can decode is a warning.
     """
     from fastdata.cli import FAILED
     from fastdata.cli.terminal import say_json
@@ -67,7 +65,7 @@ def command(
 
 
 def problems(reader: Reader, workers: int, *, progress: bool = False) -> Iterator[Problem]:
-    """All problems: first those of index and checksums, then what cannot be decoded."""
+    """All problems: first those of index and checksums, then images that cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
     from fastdata.codec.decode import Rules
     from fastdata.formats.base import allowed_pixels
@@ -163,7 +161,7 @@ def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: boo
 
 
 def _is_image(kind: str) -> bool:
-    """Whether a field of this name should hold a picture, also one of a kind that is not read here."""
+    """Whether a field of this name should hold an image, also one of a kind that is not read here."""
     from fastdata.codec.sniff import IMAGE_SUFFIXES
     from fastdata.record import IMAGE_FIELDS
 
@@ -220,4 +218,4 @@ class _Listing:
             many = "" if len(self.found) == 1 else "s"
             say(f"{damaged}, {len(self.found):,} problem{many}{own}{warned} ({seconds:.1f} s)")
         else:
-            say(f"{count:,} records, all whole{warned} ({seconds:.1f} s)")
+            say(f"{count:,} records, no damage found{warned} ({seconds:.1f} s)")
