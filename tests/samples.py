@@ -6,14 +6,17 @@ put into it: small, odd blobs that are no pictures, so that only formats are tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import fastdata
 from fastdata import Record
 from fastdata.converters.writers import create
 from fastdata.formats.base import Reader
+from tests import images
 
 # Layout -> the name of a data set of it.
 LAYOUTS = {"lmdb": "data.lmdb", "hdf5": "data.h5", "tar": "data.tar", "shards": "data"}
@@ -54,6 +57,18 @@ def write(folder: Path, layout: str, records: Iterable[Record] = RECORDS, **opti
         for item in records:
             writer.write(item)
     return path
+
+
+def plain_images(path: Path, count: int = 24, *, damaged: Container[int] = ()) -> str:
+    """Write PNGs of 16 x 16 pixels, each of one colour: red, green and blue are its index, which is its label, too.
+
+    So a transform and a test can tell which record they have. Those that are `damaged` are cut.
+    """
+    with create(path) as writer:
+        for i in range(count):
+            blob = images.png(np.full((16, 16, 3), i, np.uint8))
+            writer.write(Record(f"r/{i}", {"png": blob[:30] if i in damaged else blob, "cls": b"%d" % i}))
+    return str(path)
 
 
 def files(path: str | Path) -> dict[str, bytes]:

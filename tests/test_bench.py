@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmarks"
 
 

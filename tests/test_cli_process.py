@@ -17,6 +17,8 @@ from fastdata.cli import terminal
 from tests import images
 from tests.command import pack, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -80,6 +80,7 @@ def test_a_folder_becomes_a_data_set(photo_folder: Path, tmp_path: Path, kind: s
             assert min(decode(reader[i].fields["jpg"]).shape[:2]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_bytes_for_any_number_of_workers(kinds: Path, tmp_path: Path, kind: str) -> None:
     seen = []
@@ -92,6 +93,7 @@ def test_the_same_bytes_for_any_number_of_workers(kinds: Path, tmp_path: Path, k
     assert seen[0] == seen[1] == seen[2]
 
 
+@pytest.mark.slow
 def test_all_formats_hold_the_same_records(photo_folder: Path, tmp_path: Path) -> None:
     prints = set()
     for kind, name in FORMATS.items():
@@ -154,6 +156,7 @@ def test_class_orders(tmp_path: Path) -> None:
     assert run(src, tmp_path / "b.tar", class_order="natural").classes == ["1", "2", "10"]
 
 
+@pytest.mark.slow
 def test_shuffle_is_a_function_of_the_seed(photo_folder: Path, tmp_path: Path) -> None:
     def keys(name: str, **options: Any) -> list[str]:
         run(photo_folder, tmp_path / name, **options)

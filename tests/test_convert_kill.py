@@ -22,7 +22,7 @@ from fastdata.converters.convert import convert
 from fastdata.errors import FormatError
 from fastdata.formats.index import INDEX_NAME
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits are POSIX's")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals and limits are POSIX's")]
 
 ROOT = Path(__file__).parent.parent
 STOPPABLE = [sys.executable, "-m", "tests.stoppable"]

@@ -51,6 +51,7 @@ def test_an_option_without_effect_is_refused(
     assert os.listdir(tmp_path) == [photo_folder.name]
 
 
+@pytest.mark.slow
 def test_options_left_out_are_the_documented_ones_and_change_no_byte(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "a" / "out", format="tar", resize=30)
     said = {"resize_mode": "shorter", "quality": 90, "shard_size": "256MB"}

@@ -21,6 +21,8 @@ from fastdata.formats.index import DTYPES, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
 from tests.test_datasets import COUNT, FORMATS, make
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=FORMATS)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:

@@ -256,6 +256,7 @@ def test_a_loader_that_cannot_be() -> None:
         CUDAPrefetcher([], "cpu", mean=IMAGENET_MEAN)
 
 
+@pytest.mark.slow
 def test_a_device_without_streams() -> None:
     # The path that MPS and others take; `meta` is the one such device that every torch has.
     (got,) = CUDAPrefetcher([(pictures(2), "a")], "meta", dtype=torch.float16)

@@ -55,6 +55,7 @@ def program(page: Path) -> str:
     return "".join(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in PAGES if blocks(page)]
 )

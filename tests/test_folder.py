@@ -257,6 +257,7 @@ def test_pipes_sockets_and_devices_are_never_opened(tmp_path: Path, monkeypatch:
         read_file(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs permissions")
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path, "a/1.jpg", "b/secret/1.jpg", "b/1.jpg")

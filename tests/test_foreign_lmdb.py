@@ -114,6 +114,7 @@ def test_the_walk_finds_what_lmdb_finds(tmp_path: Path) -> None:
             assert [key for key, _, _ in places] == sorted(entries)
 
 
+@pytest.mark.slow
 def test_cut_and_damaged_files_are_errors_in_words(tmp_path: Path) -> None:
     path = Path(make(tmp_path, {b"%04d.jpg" % i: bytes([i % 251]) * (i % 7 * 900) for i in range(300)}))
     data = path / "data.mdb"

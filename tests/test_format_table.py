@@ -40,6 +40,7 @@ def test_records_of_a_new_format_are_written_and_read(tmp_path: Path) -> None:
     assert samples.read(str(moved)) == samples.expected(samples.RECORDS[3:4])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_images_of_a_new_format_are_converted_inspected_and_loaded(tmp_path: Path, photo_folder: Path) -> None:
     path, tar = tmp_path / "data.toy", tmp_path / "data.tar"
@@ -59,6 +60,7 @@ def test_images_of_a_new_format_are_converted_inspected_and_loaded(tmp_path: Pat
     assert "has changed: CRC-32" in run("verify", path, "--quiet")[1]
 
 
+@pytest.mark.slow
 def test_several_files_of_a_new_format_are_read_as_one(tmp_path: Path, photo_folder: Path, toy: Format) -> None:
     for number in range(2):
         fastdata.convert(photo_folder, tmp_path / f"{number}.toy", resize=32, workers=1)
@@ -112,6 +114,7 @@ def literals(tree: ast.AST) -> Iterator[ast.Constant]:
             yield node
 
 
+@pytest.mark.slow
 def test_nothing_asks_for_a_format_by_name() -> None:
     """Neither its name, nor its suffixes, nor the files that it owns; and its modules are imported by itself alone."""
     names = {text.strip("*") for entry in FORMATS.values() for text in (entry.name, *entry.suffixes, *entry.owned)}

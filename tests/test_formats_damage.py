@@ -15,6 +15,8 @@ from fastdata import Record
 from fastdata.errors import FormatError
 from tests import samples
 
+pytestmark = pytest.mark.slow
+
 LITTLE = tuple(samples.record(number, size) for number, size in enumerate((40, 700, 0, 2500, 90, 300)))
 
 

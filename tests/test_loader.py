@@ -165,6 +165,7 @@ def test_without_drop_last_the_ranks_are_filled_up_with_the_first_samples(data: 
     assert order[COUNT:] == order[: len(order) - COUNT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [loader_targets.noisy, loader_targets.tensor, loader_targets.draws])
 def test_what_callables_draw_does_not_depend_on_workers(data: dict[str, str], transform: Any) -> None:
     chain = [*AUGMENT, transform]
@@ -231,6 +232,7 @@ def test_two_iterators_are_independent(data: dict[str, str], reference: list[lis
     assert [digest(second) for _, second in pairs] == reference[1]
 
 
+@pytest.mark.slow
 def test_leaving_and_starting_again_two_hundred_times(data: dict[str, str]) -> None:
     with fastdata.DataLoader(data["lmdb"], 4, shuffle=True, transform=AUGMENT, num_workers=2) as loader:
         for epoch in range(200):

@@ -12,7 +12,7 @@ import torch
 
 import fastdata
 from fastdata.codec.encode import encode
-from tests import loader_targets
+from tests import loader_targets, samples
 from tests.loader_targets import Fails, Owner
 
 COUNT = 24
@@ -23,12 +23,7 @@ IDS = ["none", "processes", "threads"]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Plain pictures, red by their index, which is their label, too."""
-    place = tmp_path_factory.mktemp("edges") / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            picture = np.full((16, 16, 3), i, np.uint8)
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"%d" % i}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("edges") / "d.lmdb")
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +129,7 @@ def test_a_thread_that_is_stuck_keeps_nobody_waiting(path: str, stuck_at: int) -
     freed.set()
 
 
+@pytest.mark.slow
 def test_large_batches_with_collate_fn_do_not_block_each_other(path: str) -> None:
     """Both sides send more than a pipe holds: a worker its samples, the loader a hundred batches of 500."""
     many = np.arange(COUNT).repeat(1000)
@@ -147,6 +143,7 @@ def test_a_batch_size_beyond_the_data_takes_no_more_than_they_need(path: str) ->
         assert [len(labels) for _, labels in batches] == [COUNT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [{"num_workers": 0}, {"num_workers": 3, "multiprocessing_context": "spawn"}])
 def test_torch_is_seeded_also_when_a_transform_imports_it(path: str, workers: dict[str, Any]) -> None:
     def drawn(**options: Any) -> list[Any]:
@@ -165,6 +162,7 @@ def test_generators_that_transforms_hold_are_seeded(path: str) -> None:
     assert len({number for (number,) in drawn(0)}) == COUNT
 
 
+@pytest.mark.slow
 def test_libraries_run_one_thread_in_workers(path: str, start_method: str) -> None:
     options: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": start_method}
     with loader(path, transform=loader_targets.thread_counts, **options) as batches:

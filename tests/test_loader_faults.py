@@ -19,6 +19,7 @@ import pytest
 
 import fastdata
 from fastdata.codec.encode import encode
+from tests import samples
 from tests.loader_targets import Fails, Slow, crop_by_red, ends_its_thread, half_unsendable
 
 COUNT = 24
@@ -31,22 +32,12 @@ SLOW = Slow()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("faults") / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            picture = np.full((16, 16, 3), i, np.uint8)
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"%d" % i}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("faults") / "d.lmdb")
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("damaged") / "d.tar"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            blob = encode(np.full((16, 16, 3), i, np.uint8), "png")
-            writer.write(fastdata.Record(f"r/{i}", {"png": blob[:30] if i == BAD else blob, "cls": b"%d" % i}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("damaged") / "d.tar", damaged={BAD})
 
 
 def loader(data: str, **options: Any) -> fastdata.DataLoader:
@@ -66,10 +57,7 @@ def test_a_record_that_cannot_be_decoded_is_named(damaged: str, workers: dict[st
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
 def test_a_file_that_is_cut_during_an_epoch_is_an_error_that_names_it(tmp_path: Path, workers: dict[str, Any]) -> None:
     place = tmp_path / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(np.full((16, 16, 3), i, np.uint8), "png")}))
-    with loader(str(place), **workers, prefetch_factor=1) as batches:
+    with loader(samples.plain_images(place), **workers, prefetch_factor=1) as batches:
         iterator = iter(batches)
         next(iterator)
         os.truncate(place / "data.mdb", 2000)
@@ -242,6 +230,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_killed(path: str, start_method: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -260,6 +249,7 @@ def test_workers_end_with_a_parent_that_is_killed(path: str, start_method: str, 
         assert not alive
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_training_script_cleanly(path: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -278,6 +268,7 @@ def test_ctrl_c_ends_a_training_script_cleanly(path: str, tmp_path: Path) -> Non
         assert "KeyboardInterrupt" in words
 
 
+@pytest.mark.slow
 def test_workers_start_without_the_main_module(path: str, tmp_path: Path) -> None:
     """C9: what a training script imports at its top is not imported again by each worker."""
     script = tmp_path / "train.py"

@@ -13,6 +13,8 @@ import pytest
 import fastdata
 from fastdata.codec.encode import encode
 
+pytestmark = pytest.mark.slow
+
 resource = pytest.importorskip("resource")
 
 SCRIPT = """

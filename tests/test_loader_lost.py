@@ -11,12 +11,13 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fastdata
-from fastdata.codec.encode import encode
+from tests import samples
 from tests.loader_targets import Fails, Slow, ends_its_thread
+
+pytestmark = pytest.mark.slow
 
 COUNT = 24
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_mode": "thread"}]
@@ -26,12 +27,7 @@ IDS = ["none", "processes", "threads"]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Plain images, red by their index, which is their label, too."""
-    place = tmp_path_factory.mktemp("lost") / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            blob = encode(np.full((16, 16, 3), i, np.uint8), "png")
-            writer.write(fastdata.Record(f"r/{i}", {"png": blob, "cls": b"%d" % i}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("lost") / "d.lmdb")
 
 
 def loader(data: Any, **options: Any) -> fastdata.DataLoader:

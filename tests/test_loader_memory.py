@@ -18,7 +18,10 @@ from fastdata.loader.draws import Drawn
 from fastdata.loader.settings import checked
 from tests.test_samplers import defaults
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's smaps_rollup")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's smaps_rollup"),
+]
 
 # The contract's figure. Measured over a million records: 14 to 28 MB, by start method (`scripts/bench workers`).
 MOST = 60_000_000

@@ -101,6 +101,7 @@ def test_the_first_of_several_failures_is_the_one_that_is_raised(tmp_path: Path)
                 assert skipped[: len(rows)] == sorted(rows)
 
 
+@pytest.mark.slow
 def test_leaving_an_epoch_with_parts_at_work_leaves_nothing_behind(path: str) -> None:
     with fastdata.DataLoader(path, 20, num_workers=3, transform=CROP, prefetch_factor=1) as loader:
         expected = digest(loader)
@@ -125,6 +126,7 @@ def test_a_worker_that_dies_with_one_part_ends_the_batch(path: str) -> None:
         list(loader)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_usual_parts")
 @pytest.mark.parametrize("layout", ["lmdb", "hdf5", "shards"])
 def test_whole_parts_make_the_same_batches_under_every_start_method(

@@ -11,15 +11,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 import fastdata
-from fastdata.codec.encode import encode
 from fastdata.formats.base import Reader
 from fastdata.processes.main_module import needs_main
+from tests import samples
 from tests.loader_targets import Adds
+
+pytestmark = pytest.mark.slow
 
 COUNT = 24
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -27,12 +28,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("processes") / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(COUNT):
-            picture = np.full((16, 16, 3), i, np.uint8)
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"%d" % i}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("processes") / "d.lmdb")
 
 
 def loader(data: Any, **options: Any) -> fastdata.DataLoader:

@@ -8,22 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import fastdata
-from fastdata.codec.encode import encode
+from tests import samples
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="signals and forks are POSIX's")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="signals and forks are POSIX's")]
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("signals") / "d.lmdb"
-    with fastdata.create(place) as writer:
-        for i in range(24):
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(np.full((16, 16, 3), i, np.uint8), "png")}))
-    return str(place)
+    return samples.plain_images(tmp_path_factory.mktemp("signals") / "d.lmdb")
 
 
 def run(script: str, *arguments: str, folder: Path) -> str:
@@ -176,6 +171,7 @@ def test_who_ends_all_children_ends_the_workers_too(path: str, start_method: str
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import fastdata
+from tests import samples
 
 if __name__ == "__main__":
     path, rounds = sys.argv[1], int(sys.argv[2])

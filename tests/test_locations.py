@@ -67,6 +67,7 @@ def child(source: Any, locations: Any, results: Any) -> None:
     results.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_process_reads_them_without_the_reader(kind: str, tmp_path: Path, start_method: str) -> None:
     context = multiprocessing.get_context(start_method)

@@ -55,6 +55,7 @@ def test_comes_back() -> None:
     assert sealed(values()) == blob
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Manifest, st.text(), st.integers(0, 2**62), st.lists(NAMES).map(tuple), st.lists(NAMES).map(tuple), st.text(),
@@ -65,6 +66,7 @@ def test_any_manifest_comes_back(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json(), "here") == manifest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*values()])
 @given(value=JSON)
 def test_any_value_gives_a_manifest_or_an_error_in_words(name: str, value: object) -> None:

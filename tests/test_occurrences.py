@@ -98,6 +98,7 @@ def test_a_record_is_augmented_anew_each_time(
     assert seen[0] == flat(batches_of(path, 1, transform=transform, sampler=[5]))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS[1:], ids=IDS[1:])
 @pytest.mark.parametrize("options", [{"repeats": 3, "shuffle": True}, {"indices": [3, 4, 3, 3, 9, 4], "shuffle": True}])
 def test_neither_workers_nor_start_methods_change_copies(

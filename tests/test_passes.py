@@ -86,6 +86,7 @@ ENDS = [
 SAMPLERS = [Sampler, Sized]
 
 
+@pytest.mark.slow
 @way
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("options", [*ENDS, *SAMPLERS], ids=repr)
@@ -101,6 +102,7 @@ def test_a_run_resumes_behind_any_batch(path: str, way: Any, named: bool, option
         assert before + after == whole
 
 
+@pytest.mark.slow
 @given(
     batch_size=st.integers(1, 9), size=st.integers(1, 5), end=st.sampled_from(ENDS[:5]), data=st.data(),
     named=st.booleans(), saver=st.integers(0, 4),

@@ -55,6 +55,7 @@ def test_answers_come_in_order(workers: int, chunk: int) -> None:
         assert [(value, len(blob)) for value, blob, _ in pool.map(sizes, chunk=chunk)] == [(s, s) for s in sizes]
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(0, 60), st.integers(1, 9))
 def test_any_number_of_items_and_any_chunk(count: int, chunk: int) -> None:

@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 from fastdata.errors import OptionError
 from fastdata.reproducibility import seed_everything, seed_worker
 
+pytestmark = pytest.mark.slow
+
 METHODS = [m for m in ("fork", "spawn", "forkserver") if m in torch.multiprocessing.get_all_start_methods()]
 SAMPLES, WORKERS, EPOCHS = 16, 4, 3
 Triple = tuple[float, float, float]

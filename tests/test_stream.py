@@ -81,6 +81,7 @@ def test_batches_are_tensors(path: Path) -> None:
     assert (numbers.dtype, tuple(numbers.shape)) == (torch.int64, (4,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "workers"), LOADERS)
 def test_batches_are_bit_identical_for_any_workers_and_format(tmp_path: Path, method: str | None, workers: int) -> None:
     """All formats in one loader, after the parent has read; each format's batches are those of the first."""
@@ -144,6 +145,7 @@ def shards(tmp_path: Path) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 4])
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("options", [{}, {"even": "cut"}, {"drop_last": True}])
@@ -222,6 +224,7 @@ def test_ranks_come_from_the_environment(path: Path, monkeypatch: pytest.MonkeyP
     assert flat(load(stream, 2)) == [12, 18, 13, 19, 14, 20, 15, 21, 16, 22, 17, 0]
 
 
+@pytest.mark.slow
 def test_spawned_workers_know_the_process_groups_rank(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group is known to the main process only; spawn gives workers nothing of it but the stream."""
     for module in ("fastdata.world", "fastdata.datasets.stream"):

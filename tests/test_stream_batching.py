@@ -14,6 +14,8 @@ from fastdata import ImageStream
 from tests.conftest import START_METHODS
 from tests.test_stream import numbered
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

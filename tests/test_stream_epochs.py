@@ -49,6 +49,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "options"), WAYS)
 def test_epochs_count_themselves(path: Path, workers: int, options: dict[str, Any]) -> None:
     """Over whole epochs, one that is broken off, and one with a number of its own."""
@@ -66,11 +67,13 @@ def test_epochs_count_themselves(path: Path, workers: int, options: dict[str, An
     assert order(loader) == whole[5]
 
 
+@pytest.mark.slow
 def test_epochs_count_themselves_in_spawned_workers(path: Path) -> None:
     loader = load(ImageStream(path, shuffle=True, batch_size=4), 2, multiprocessing_context="spawn")
     assert [order(loader), order(loader)] == expected(path, 0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_many_short_epochs_in_many_workers(path: Path, persistent: bool) -> None:
     """Epochs broken off at once, while some workers are still busy with the start of the last one."""
@@ -139,6 +142,7 @@ def _rank(stream: ImageStream, pipe: Connection) -> None:
     pipe.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_started_with_one_stream_count_each_for_itself(path: Path, method: str) -> None:
     stream = ImageStream(path, shuffle=True, batch_size=4)

@@ -72,6 +72,7 @@ def test_skipping_keeps_sizes_and_names_what_was_replaced(path: Path) -> None:
     assert ImageStream(path).skipped == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", START_METHODS)
 def test_replacements_and_their_list_are_the_same_for_any_workers(path: Path, method: str) -> None:
     transform = [fastdata.RandomResizedCrop(6), fastdata.RandomHorizontalFlip()]

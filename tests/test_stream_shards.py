@@ -36,6 +36,7 @@ def test_shards_of_others_that_are_lost_are_named(shards: list[str], kind: str) 
         assert flat(stream) == [*range(10), 20, 21, 22]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["missing", "cut", "empty"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_shards_of_ours_that_are_lost_are_named(tmp_path: Path, kind: str, method: str) -> None:

@@ -87,6 +87,7 @@ def test_naming_the_states_epoch_keeps_its_place(path: Path, had: int) -> None:
     assert labels(stream) == whole[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("had", [0, 3, BATCHES])
 @pytest.mark.parametrize(("workers", "options"), [(1, {}), (2, {"persistent_workers": True}), (9, {})])
 def test_a_loaded_state_reaches_the_workers_of_a_loader(

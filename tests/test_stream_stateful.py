@@ -16,7 +16,7 @@ from tests.test_stream import COUNT, labels, numbered, order
 from tests.test_stream_state import BATCHES, broken, epochs, make
 
 # torchdata calls what this torch has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")]
 
 WAYS = [
     (0, {}),

@@ -138,6 +138,7 @@ def test_members_lie_where_tarfile_finds_them(kind: int, tmp_path: Path) -> None
         assert [(m.name, m.regular, m.offset, m.size) for m in members(str(path))] == wanted
 
 
+@pytest.mark.slow
 def test_damaged_headers_give_the_members_as_they_are_or_an_error(tmp_path: Path) -> None:
     """One byte changed at every place of two headers, a PAX header and its records."""
     path = tmp_path / "x.tar"

@@ -19,7 +19,7 @@ from fastdata.converters import staging
 from fastdata.errors import ConvertError, FormatError, OutputExistsError
 from tests import samples
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")]
 
 OLD = samples.RECORDS[:4]
 # Moments at which a run is killed, of some thousand: a few while records are written, more while all is finished.
