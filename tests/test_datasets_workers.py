@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastdata
 from fastdata import ImageDataset, ImageStream, Manifest
-from fastdata.formats.index import DTYPES, pack, unpack
+from fastdata.formats.index import DTYPES, index_hash, pack, unpack
 from fastdata.formats.packed import Packed, PackedReader
 from tests.test_datasets import COUNT, FORMATS, make
 
@@ -91,7 +91,7 @@ def _tiny_entries(folder: Path) -> PackedReader:
     (folder / "payload").write_bytes(bytes(100))
     with open(folder / "index", "rb") as file:
         mapped = unpack(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), "index")
-    manifest = Manifest("tar", ENTRIES, ("jpg",), fingerprint="x")
+    manifest = Manifest("tar", ENTRIES, ("jpg",), fingerprint="x", index_sha256=index_hash(mapped))
     return PackedReader(Packed("tiny", manifest, mapped, [str(folder / "payload")], [100], cast("Any", None)))
 
 
