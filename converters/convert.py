@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastdata.codec.info import MAX_PIXELS
 from fastdata.converters.options import (
@@ -29,7 +29,12 @@ from fastdata.cpus import default_workers
 from fastdata.errors import ConvertError
 from fastdata.progress import progress_bar
 
-# What the workers call on each file.
+if TYPE_CHECKING:
+    from fastdata.converters.recode import Recoded
+    from fastdata.formats.folder import ImageRef
+    from fastdata.record import Record
+
+# What the workers call on each reference.
 _RECODER = "fastdata.converters.recode:file_recoder"
 # Processes that are started before anybody knows how many files there are, so that they get ready during the scan.
 _EARLY_WORKERS = 4
@@ -208,9 +213,8 @@ class _Conversion:
             report.workers = pool.size
             self._write(entries, pool, chunk)
 
-    def _write(self, entries: Sequence[Any], pool: Pool, chunk: int) -> None:
+    def _write(self, entries: Sequence[ImageRef], pool: Pool, chunk: int) -> None:
         from fastdata.converters.writers import create
-        from fastdata.record import Record
 
         options, report = self._options, self._report
         with (
@@ -220,14 +224,11 @@ class _Conversion:
             ) as writer,
             progress_bar(len(entries), "convert", shown=options.progress) as bar,
         ):  # fmt: skip
-            answers = pool.map((entry.path for entry in entries), chunk=chunk)
-            for entry, (outcome, blob, log) in zip(entries, answers, strict=True):
-                if self._keeps(entry.path, outcome, log):
-                    fields = {outcome.field: blob}
+            for entry, answer in zip(entries, pool.map(entries, chunk=chunk), strict=True):
+                record = self._kept(entry.path, answer.value, answer.log)
+                if record is not None:
                     self._labels.add(entry.label)
-                    if entry.label >= 0:
-                        fields["cls"] = b"%d" % entry.label
-                    writer.write(Record(entry.key, fields, entry.path))
+                    writer.write(record)
                 bar.advance()
             if report.kept == 0:
                 raise self._nothing("no image could be used")
@@ -237,23 +238,23 @@ class _Conversion:
             report.warnings.append(Note(report.classes[label], "all images of this class were rejected"))
         report.warnings += notes_of_all(self._became_lossy, self._profiles)
 
-    def _keeps(self, path: str, outcome: Any, log: str) -> bool:
-        """Note what became of one file; whether there is a record to write."""
+    def _kept(self, path: str, done: Recoded, log: str) -> Record | None:
+        """Note what became of one record. `log`: what decoders wrote meanwhile."""
         report = self._report
-        if outcome.reason:
+        if done.record is None:
             said = f" ({log})" if log else ""
-            report.rejected.append(Note(path, outcome.reason + said))
-            return False
+            report.rejected.append(Note(path, done.reason + said))
+            return None
         report.kept += 1
-        report.bytes_in += outcome.bytes_in
-        if outcome.engine:
-            self._engines.add(outcome.engine)
-        for name, counter in ((outcome.became_lossy, self._became_lossy), (outcome.profile, self._profiles)):
+        report.bytes_in += done.bytes_in
+        if done.engine:
+            self._engines.add(done.engine)
+        for name, counter in ((done.became_lossy, self._became_lossy), (done.profile, self._profiles)):
             counter.update([name] if name else [])
-        report.warnings += [Note(path, words) for words in outcome.warnings]
+        report.warnings += [Note(path, words) for words in done.warnings]
         if log:
             report.warnings.append(Note(path, f"the decoder says: {log}"))
-        return True
+        return done.record
 
     def _nothing(self, what: str) -> ConvertError:
         rejected = self._report.rejected

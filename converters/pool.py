@@ -45,7 +45,7 @@ class Pool:
 
     Args:
         workers: how many processes at most.
-        target: "module:name" of what makes the function; the function returns (value, bytes).
+        target: "module:name" of what makes the function; the function returns a value and how many bytes it has.
         arguments: picklable values for it.
         max_pixels: the largest image that its function decodes, 0 if it decodes none: how many large ones may be in
             memory at once depends on it.
@@ -87,7 +87,7 @@ class Pool:
         self._limit = LargeImageLimit()
 
     def map(self, items: Iterable[Any], *, chunk: int = CHUNK) -> Iterator[Answer]:
-        """(value, bytes, log) for every item, in order. `log`: what was written to stderr meanwhile, on one line.
+        """The answer for every item, in order.
 
         Raises:
             ConvertError: a worker died, its function raised, or the machine ran out of something.
@@ -148,7 +148,7 @@ class _Window:
         """The answers whose turn has come."""
         while (answer := self._early.pop(self._next, None)) is not None:
             self._next += 1
-            self.held -= len(answer[1])
+            self.held -= answer.nbytes
             yield answer
 
     def receive(self) -> None:
@@ -165,7 +165,7 @@ class _Window:
             if worker.process.connection in ready or worker.process.end in ready:
                 for number, answer in worker.receive():
                     self._early[number] = answer
-                    self.held += len(answer[1])
+                    self.held += answer.nbytes
 
 
 class _Worker:

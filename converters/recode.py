@@ -1,9 +1,9 @@
-"""Recode: one file's bytes and the options flow in, one record's picture flows out. Runs in the workers.
+"""Recode: a record and the options flow in, the record as it is to be written flows out. Runs in the workers.
 
-Promises: what comes out was decoded whole first, also where the bytes pass through unchanged; a file that gives no
-picture is a reason in words, never an exception; the same bytes and options give the same result.
+Promises: every image was decoded whole first, also where its bytes pass through unchanged; files that give no image are
+a reason, never an exception; the same bytes and options give the same result.
 
-The codec is imported where it is used: the parent process knows `Outcome` and needs no OpenCV for that.
+The codec is imported where it is used: the parent process knows `Recoded` and needs no OpenCV for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastdata.converters import memory_limit
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.converters.resizing import HEADROOM, resize_plan
 from fastdata.errors import Cures, DecodeError, ResourceError, TooLargeError, UnsupportedError, raise_resource_error
-from fastdata.record import IMAGE_FIELDS
+from fastdata.record import IMAGE_FIELDS, Record
 
 if TYPE_CHECKING:
     from fastdata.codec.decode import Alpha
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastdata.codec.encoded import Part
     from fastdata.codec.icc import Conversion
     from fastdata.codec.sniff import ImageInfo
+    from fastdata.formats.folder import ImageRef
     from fastdata.transforms.plan import Plan
 
 RGB = NDArray[np.uint8]
@@ -43,71 +44,86 @@ _CURES = Cures(
 )
 
 
-class Outcome(NamedTuple):
-    """What became of one file, beside its bytes. `reason` is "" unless the file was rejected; see `Recoded`."""
-
-    field: str = ""
-    bytes_in: int = 0
-    warnings: tuple[str, ...] = ()
-    became_lossy: str = ""
-    engine: str = ""
-    reason: str = ""
-    profile: str = ""
-
-
 class Recoded(NamedTuple):
-    """One record's picture.
+    """What became of one record.
 
     Attributes:
-        field: the record's field.
-        data: its bytes.
+        record: as it is to be written; None where it was rejected.
         warnings: what there is to say.
         became_lossy: the source's format where it lost its losslessness, else "".
-        engine: what resized it.
-        profile: the name of the ICC profile by which it was turned into sRGB, "" where it was not.
+        engine: what resized the image.
+        profile: the name of the ICC profile by which the image was turned into sRGB, "" where it was not.
+        bytes_in: the size of its files.
+        reason: why it was rejected, else "".
     """
 
-    field: str
-    data: bytes
+    record: Record | None
     warnings: tuple[str, ...] = ()
     became_lossy: str = ""
     engine: str = ""
     profile: str = ""
+    bytes_in: int = 0
+    reason: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all fields of the record."""
+        return 0 if self.record is None else sum(len(blob) for blob in self.record.fields.values())
 
 
-def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[str], tuple[Outcome, bytes]]:
-    """What a worker calls on each path below `root` (the system's bytes, whatever encoding the parent had for them).
+def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[ImageRef], tuple[Recoded, int]]:
+    """What a worker calls on each reference below `root` (the system's bytes, whatever encoding the parent had).
 
-    The function raises ResourceError where the machine fails or runs out of something, which says nothing of the file.
+    The function returns what became of the record, and how many bytes that has. It raises ResourceError where the
+    machine fails or runs out of something, which says nothing of the files.
     """
+    # Loaded before the first record comes, since a machine that runs out of something may not load them later.
+    import fastdata.fields.table
+    import fastdata.formats.folder  # noqa: F401
+
+    root = os.fsdecode(root)
+
+    def recode_files(ref: ImageRef) -> tuple[Recoded, int]:
+        record, bytes_in = None, 0
+        try:
+            record, bytes_in = _read(root, ref, options)
+            done = recode(record, options)._replace(bytes_in=bytes_in)
+        except Exception as error:
+            _check_resources(error, ref.path)
+            if isinstance(error, DecodeError):
+                done = Recoded(None, bytes_in=bytes_in, reason=str(error))
+            elif isinstance(error, OSError):
+                done = Recoded(None, bytes_in=bytes_in, reason=f"cannot be read: {error.strerror or error}")
+            else:
+                raise
+        return done, done.nbytes
+
+    return recode_files
+
+
+def _read(root: str, ref: ImageRef, options: RecodeOptions) -> tuple[Record, int]:
+    """The record of the files that a reference names, and their size.
+
+    Raises:
+        TooLargeError: one has more bytes than any image of `max_pixels` takes.
+        OSError: one cannot be read.
+    """
+    from fastdata.codec.sniff import sniff
     from fastdata.formats.folder import read_file
     from fastdata.formats.names import local
 
-    root = os.fsdecode(root)
-    longest = most_bytes(options.max_pixels)
-
-    def recode_file(path: str) -> tuple[Outcome, bytes]:
+    longest, size, fields = most_bytes(options.max_pixels), 0, dict[str, bytes]()
+    for name, path in (("", ref.path), *ref.others.items()):
         full = os.path.join(root, local(path))
-        size = 0
-        try:
-            size = os.stat(full).st_size
-            if size > longest:
-                raise TooLargeError(
-                    f"its {size:,} bytes are more than a picture of {options.max_pixels:,} pixels takes"
-                )
-            data = read_file(full)
-            size = len(data)
-            done = recode(data, options)
-        except Exception as error:
-            _check_resources(error, path)
-            if isinstance(error, DecodeError):
-                return Outcome(bytes_in=size, reason=str(error)), b""
-            if isinstance(error, OSError):
-                return Outcome(bytes_in=size, reason=f"cannot be read: {error.strerror or error}"), b""
-            raise
-        return Outcome(done.field, size, done.warnings, done.became_lossy, done.engine, "", done.profile), done.data
-
-    return recode_file
+        if (length := os.stat(full).st_size) > longest:
+            raise TooLargeError(f"its {length:,} bytes are more than an image of {options.max_pixels:,} pixels takes")
+        data = read_file(full)
+        size += len(data)
+        kind = sniff(data)
+        fields[name or (kind if kind in IMAGE_FIELDS else "jpg")] = data
+    if ref.label >= 0:
+        fields["cls"] = b"%d" % ref.label
+    return Record(ref.key, fields, ref.path), size
 
 
 def _check_resources(error: Exception, path: str) -> None:
@@ -116,33 +132,28 @@ def _check_resources(error: Exception, path: str) -> None:
     raise_resource_error((error.__cause__ if known else None) or error, path, _CURES)
 
 
-def recode(data: bytes, options: RecodeOptions) -> Recoded:
-    """One file's bytes as the picture of a record.
-
-    Args:
-        data: the whole file.
-        options: what is wanted.
-
-    Returns:
-        The field's name, its bytes, and what there is to say about it.
+def recode(record: Record, options: RecodeOptions) -> Recoded:
+    """A record as it is to be written: its image recoded, and what moves with it moved.
 
     Raises:
-        DecodeError: the bytes give no picture, or a larger one than allowed.
+        DecodeError: the image cannot be decoded, or is larger than allowed.
     """
     from fastdata.codec.sniff import probe
 
+    data = record.fields[record.image_field]
     info = probe(data)
     plan = resize_plan(info.upright_size, options)
     refused = info.pixels > options.max_pixels  # before it takes memory, so it need not wait
     with memory_limit.current.hold(0 if refused else max(info.pixels, plan.size.height * plan.size.width)):
-        return _recode(data, options, info, plan)
+        return _recode(record, options, info, plan)
 
 
-def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: Plan) -> Recoded:
+def _recode(record: Record, options: RecodeOptions, info: ImageInfo, plan: Plan) -> Recoded:
     from fastdata.codec.encode import encode
     from fastdata.codec.jpeg import ended
     from fastdata.transforms.plan import reduction
 
+    data = record.fields[record.image_field]
     colors = _colors(data, options, info)
     whole = info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
     scale = 1 if whole else reduction(plan, headroom=HEADROOM)
@@ -152,14 +163,32 @@ def _recode(data: bytes, options: RecodeOptions, info: ImageInfo, plan: Plan) ->
         plan = resize_plan(part.size, options)
     passes = not plan.changes and not damaged and colors.way is None and info.format in IMAGE_FIELDS
     if options.encode == "keep" and passes:
-        return Recoded(info.format, ended(data) if info.cut else data, notes)  # all that is missing then
+        kept = ended(data) if info.cut else data  # the end is all that is missing then
+        return Recoded(_with_image(record, info.format, kept, None), notes)
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     rgb, engine = _resized(part, plan, options)
     _check_side(rgb, field, options)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
     profile, lost = colors.kept_in(field)
     blob = encode(rgb, field, quality=options.quality, optimize=options.optimize, profile=profile)
-    return Recoded(field, blob, notes + lost, lossy, engine, colors.way.name if colors.way is not None else "")
+    profile_name = colors.way.name if colors.way is not None else ""
+    return Recoded(_with_image(record, field, blob, plan), notes + lost, lossy, engine, profile_name)
+
+
+def _with_image(record: Record, name: str, blob: bytes, plan: Plan | None) -> Record:
+    """The record with another image, in which a plan was carried out; what moves with the image goes through it."""
+    from fastdata.fields.table import field_of
+
+    fields = {name: blob}
+    for other, data in record.fields.items():
+        if other == record.image_field:
+            continue
+        field = field_of(other)
+        if plan is not None and field.moves:
+            suffix, data = field.encode(field.make(data, plan))
+            other = field.stem(other) + suffix
+        fields[other] = data
+    return replace(record, fields=fields)
 
 
 class _Colors(NamedTuple):

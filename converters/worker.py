@@ -1,4 +1,4 @@
-"""The loop of a pool's worker process. Items flow in, (value, blob, log) flow out, in the order in which they came.
+"""The loop of a pool's worker process. Items flow in, `Answer`s flow out, in the order in which they came.
 
 What is written to its stdout and stderr (decoders do) comes back with the item that caused it. It ends when the
 connection does, whatever it is doing then.
@@ -13,15 +13,29 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastdata.codec.decoder_log import condense
 from fastdata.converters import memory_limit
 from fastdata.errors import ResourceError
 from fastdata.processes import output
 
-Function = Callable[[Any], tuple[Any, bytes]]
-Answer = tuple[Any, bytes, str]
+Function = Callable[[Any], tuple[Any, int]]
+
+
+class Answer(NamedTuple):
+    """What came of one item.
+
+    Attributes:
+        value: what the pool's function made of it.
+        nbytes: how many bytes that has: few large answers are held at a time.
+        log: what was written to stdout and stderr meanwhile, on one line.
+    """
+
+    value: Any
+    nbytes: int
+    log: str
+
 
 # A message goes out when it holds this much: few large blobs are never gathered, many small ones share their costs.
 _FLUSH_BYTES = 1 << 20
@@ -80,13 +94,13 @@ def _answer(connection: Connection, function: Function, items: list[Any]) -> boo
     held = 0
     for item in items:
         try:
-            value, blob = function(item)
+            value, nbytes = function(item)
         except Exception as error:
             _send(connection, answers)
             _send(connection, _failure(item, error))
             return False
-        answers.append((value, blob, condense(output.taken())))
-        held += len(blob)
+        answers.append(Answer(value, nbytes, condense(output.taken())))
+        held += nbytes
         if held >= _FLUSH_BYTES:
             _send(connection, answers)
             answers, held = [], 0

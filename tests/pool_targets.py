@@ -9,26 +9,26 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Function = Callable[[Any], tuple[object, bytes]]
+Function = Callable[[Any], tuple[object, int]]
 
 
 def echo() -> Function:
-    return lambda item: (item, b"")
+    return lambda item: (item, 0)
 
 
 def sized() -> Function:
-    """Answers with as many bytes as the item says."""
-    return lambda item: (item, bytes(item))
+    """Answers that have as many bytes as the item says."""
+    return lambda item: (item, item)
 
 
 def gated(folder: str) -> Function:
     """An item that names a file waits until that file exists; others answer at once."""
 
-    def call(item: Any) -> tuple[object, bytes]:
+    def call(item: Any) -> tuple[object, int]:
         if isinstance(item, str):
             while not os.path.exists(os.path.join(folder, item)):
                 time.sleep(0.005)
-        return item, b"."
+        return item, 1
 
     return call
 
@@ -36,7 +36,7 @@ def gated(folder: str) -> Function:
 def lame() -> Function:
     """Items are ways to fail."""
 
-    def call(item: Any) -> tuple[object, bytes]:
+    def call(item: Any) -> tuple[object, int]:
         if item == "raise":
             raise ZeroDivisionError("no such picture")
         if item == "exit":
@@ -49,7 +49,7 @@ def lame() -> Function:
             for second in (b"1.234", b"1.235"):
                 os.write(2, b"[ WARN:0@" + second + b"] global a.cpp:12 read bad data\n")
             os.write(1, b"and more\n")
-        return item, b""
+        return item, 0
 
     return call
 
@@ -57,13 +57,13 @@ def lame() -> Function:
 def surroundings() -> Function:
     """Answers with what the worker's process looks like."""
     modules = sorted({name.partition(".")[0] for name in sys.modules})
-    return lambda item: ({"pid": os.getpid(), "modules": modules, "session": os.getsid(0), "path": sys.path}, b"")
+    return lambda item: ({"pid": os.getpid(), "modules": modules, "session": os.getsid(0), "path": sys.path}, 0)
 
 
 def busy(folder: str) -> Function:
     """Writes its process id to `folder`/pid-N and never answers, busy in Python as a decoder is in C."""
 
-    def call(item: Any) -> tuple[object, bytes]:
+    def call(item: Any) -> tuple[object, int]:
         with open(os.path.join(folder, f"pid-{os.getpid()}.part"), "w", encoding="ascii") as file:
             file.write(str(os.getpid()))
         os.rename(file.name, file.name.removesuffix(".part"))
@@ -77,13 +77,13 @@ def large(folder: str) -> Function:
     """Items are sizes in pixels; answers with how many large ones were at work at the same time at most."""
     from fastdata.converters import memory_limit
 
-    def call(item: Any) -> tuple[object, bytes]:
+    def call(item: Any) -> tuple[object, int]:
         with memory_limit.current.hold(item):
             mine = os.path.join(folder, str(os.getpid()))
             with open(mine, "wb"):
                 count = len(os.listdir(folder))
             os.unlink(mine)
-        return count, b""
+        return count, 0
 
     return call
 
@@ -109,8 +109,9 @@ def out_of_memory(*arguments: Any) -> Function:
     """The conversion's own function, in a process that gets no more memory than a small image takes."""
     import resource
 
-    from fastdata.converters.recode import file_recoder, recode
+    from fastdata.converters.recode import file_recoder
     from tests import images
+    from tests.recoding import recode
 
     recode(images.png(images.photo(32, 32)), arguments[1])
     with open("/proc/self/statm", encoding="ascii") as file:

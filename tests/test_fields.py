@@ -12,11 +12,14 @@ import torch
 
 import fastdata
 from fastdata import FormatError, ImageDataset, ImageStream, OptionError, Record
+from fastdata.converters.options import RecodeOptions
+from fastdata.converters.recode import file_recoder
 from fastdata.fields.base import Field
 from fastdata.fields.plain import BytesField
 from fastdata.fields.selection import ALWAYS
 from fastdata.fields.table import FIELDS, field_of
 from fastdata.formats import files
+from fastdata.formats.folder import ImageRef
 from fastdata.size import Size
 from fastdata.transforms.plan import Plan
 from tests import images
@@ -252,3 +255,30 @@ def test_the_parent_reads_no_image_for_other_fields(path: str, monkeypatch: pyte
     assert [row["mask.png"] for row in rows] == [row["mask.png"] for row in ROWS]
     expected = masks + (images_of if mode == "thread" else [])  # worker processes count for themselves
     assert sum(read) <= sum(expected)
+
+
+def test_conversion_takes_a_record_and_moves_what_moves_with_its_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reference names becomes a record; recoded, its fields are in the pixels of the new image."""
+    monkeypatch.setitem(FIELDS, "point", PointField())
+    (tmp_path / "a.png").write_bytes(images.png(images.photo(32, 24)))
+    others = {"txt": b"words", "point": b"20 3", "left.point": b"1 2", "mask.png": b"kept"}
+    for name, data in others.items():
+        (tmp_path / f"a.{name}").write_bytes(data)
+    ref = ImageRef("a", "a.png", 1, {name: f"a.{name}" for name in others})
+    done, size = file_recoder(str(tmp_path), RecodeOptions(resize=12, encode="png"))(ref)
+    assert done.record is not None
+    assert list(done.record.fields) == ["png", *others, "cls"]
+    moved = {"point": b"10.0 1.5", "left.point": b"0.5 1.0"}
+    assert {name: done.record.fields[name] for name in others} == others | moved
+    assert (done.record.key, done.record.path, done.record.label) == ("a", "a.png", 1)
+    assert done.bytes_in == sum(map(len, others.values())) + (tmp_path / "a.png").stat().st_size
+    assert size == done.nbytes == sum(map(len, done.record.fields.values()))
+    kept = file_recoder(str(tmp_path), RecodeOptions(encode="keep"))(ref)[0]
+    assert kept.record is not None
+    assert {name: kept.record.fields[name] for name in others} == others
+    with fastdata.create(tmp_path / "d.lmdb") as writer:
+        writer.write(done.record)
+    sample = ImageDataset(str(tmp_path / "d.lmdb"), fields=("image", "point", "text"))[0]
+    assert (sample["image"].shape, sample["point"].tolist(), sample["text"]) == ((12, 16, 3), [10.0, 1.5], "words")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from fastdata.codec.cropindex import load
 from fastdata.codec.decode import decode
 from fastdata.codec.sniff import probe
 from fastdata.converters.options import RecodeOptions
-from fastdata.converters.recode import Recoded, recode
 from fastdata.errors import OptionError
 from tests import images, profiles
 from tests.command import run
+from tests.recoding import recode
 
 RGB = images.photo(96, 72, 5)
 ADOBE = profiles.rgb("a wide space", profiles.ADOBE, 2.2)
@@ -45,7 +46,7 @@ def by_pillow(data: bytes) -> NDArray[np.uint8]:
         return np.asarray(done)
 
 
-def converted(data: bytes, **options: Any) -> Recoded:
+def converted(data: bytes, **options: Any) -> SimpleNamespace:
     return recode(data, RecodeOptions(**{"encode": "png", **options}))
 
 

@@ -17,9 +17,9 @@ from fastdata.codec.decode import decode
 from fastdata.codec.headers.jpeg import MOST_SCANS
 from fastdata.codec.sniff import probe
 from fastdata.converters.options import RecodeOptions
-from fastdata.converters.recode import recode
 from fastdata.errors import CutError, DecodeError, TooLargeError
 from tests import images
+from tests.recoding import recode
 from tests.test_cropindex import made
 
 RGB = images.photo(160, 120, 5)

@@ -14,9 +14,11 @@ from PIL import Image
 from fastdata.codec.decode import decode
 from fastdata.codec.sniff import probe, sniff
 from fastdata.converters.options import ENCODINGS, ConvertOptions, RecodeOptions
-from fastdata.converters.recode import file_recoder, recode
+from fastdata.converters.recode import file_recoder
 from fastdata.errors import DecodeError, OptionError, TooLargeError
+from fastdata.formats.folder import ImageRef
 from tests import images
+from tests.recoding import recode
 
 RGB = images.photo(120, 80, 3)
 READABLE = sorted(name for name, (_, want) in images.odd_images().items() if want is not None)
@@ -228,16 +230,15 @@ def test_files_that_vanish_or_are_too_long_are_reasons(tmp_path: Path) -> None:
     threads = cv2.getNumThreads()
     try:
         call = file_recoder(str(tmp_path), options(max_pixels=1))
-        outcome, blob = call("gone.jpg")
-        assert outcome.reason == "cannot be read: No such file or directory"
-        assert blob == b""
+        done, size = call(ImageRef("gone", "gone.jpg", -1))
+        assert (done.record, done.reason, size) == (None, "cannot be read: No such file or directory", 0)
         with open(tmp_path / "long.png", "wb") as file:
             file.truncate(1 << 30)
-        assert "more than a picture of 1 pixels takes" in call("long.png")[0].reason
+        assert "more than an image of 1 pixels takes" in call(ImageRef("long", "long.png", -1))[0].reason
         (tmp_path / "big.png").write_bytes(images.png(RGB))
-        outcome, blob = call("big.png")
-        assert "120 x 80" in outcome.reason
-        assert outcome.bytes_in == len(images.png(RGB))
+        done, _ = call(ImageRef("big", "big.png", -1))
+        assert "120 x 80" in done.reason
+        assert done.bytes_in == len(images.png(RGB))
     finally:
         cv2.setNumThreads(threads)
 

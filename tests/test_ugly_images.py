@@ -15,9 +15,9 @@ from fastdata.codec.blend import by_bands
 from fastdata.codec.decode import decode
 from fastdata.codec.sniff import probe
 from fastdata.converters.options import RecodeOptions
-from fastdata.converters.recode import recode
 from fastdata.errors import CutError, DecodeError, TooLargeError, UnsupportedError
 from tests import images
+from tests.recoding import recode
 
 RGB = images.photo(48, 36, 11)
 XMP = b'<rdf:Description tiff:Orientation="6"/>'

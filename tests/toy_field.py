@@ -19,6 +19,7 @@ class PointField(Field[NDArray[np.float64]]):
     """One point (x, y) in pixels of the image, as text; it moves with the image. Batches hold a list of tuples."""
 
     suffixes = ("point",)
+    repeats = True
     moves = True
 
     def decode(self, data: bytes | bytearray | memoryview) -> NDArray[np.float64]:

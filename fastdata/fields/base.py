@@ -46,6 +46,11 @@ class Field(ABC, Generic[V]):
         value = self.decode(data)
         return self.apply(value, plan) if self.moves and plan is not None else value
 
+    def stem(self, record_name: str) -> str:
+        """What stands before the suffix in the name of a record's field, with the dot: "left." of `left.mask.png`."""
+        suffix = max((each for each in self.suffixes if record_name.endswith(each)), key=len, default=record_name)
+        return record_name[: -len(suffix)]
+
     @abstractmethod
     def encode(self, value: V, /) -> tuple[str, bytes]:
         """The suffix and the bytes of a record field that holds the value."""

@@ -53,6 +53,9 @@ class ImageRef(NamedTuple):
     label: int
     others: Mapping[str, str] = _NO_OTHERS
 
+    def __str__(self) -> str:
+        return self.path
+
 
 @dataclass(slots=True)
 class FolderScan:
