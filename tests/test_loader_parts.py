@@ -17,7 +17,7 @@ from fastdata.codec import jpeg
 from fastdata.codec.decode import decode
 from fastdata.codec.encode import encode
 from fastdata.formats.files import DataFiles
-from fastdata.loader import processes, sample_maker
+from fastdata.loader import process_executor, sample_maker
 from tests import images, samples
 from tests.loader_targets import Fails
 
@@ -33,7 +33,7 @@ def _usual_parts() -> None:
 @pytest.fixture(autouse=True)
 def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "_usual_parts" not in request.fixturenames:
-        monkeypatch.setattr(processes, "_LEAST_PART", 3)
+        monkeypatch.setattr(process_executor, "_LEAST_PART", 3)
         monkeypatch.setattr(sample_maker, "_PREPARED", 4)  # what a forked worker has, too
 
 

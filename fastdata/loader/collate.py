@@ -1,4 +1,7 @@
-"""Collation: a finished job in, a batch of images, labels and other columns out. torch is imported where needed."""
+"""Collation: record numbers and images in, a batch of images, labels and other columns out.
+
+torch is imported where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastdata.errors import FastdataError
 from fastdata.fields.collate import image_tensor, int64, stacked
 from fastdata.fields.selection import Stored
 from fastdata.formats.base import Reader, raise_named, record_name
 from fastdata.formats.locations import blob_of
-from fastdata.loader.crew import Job
 from fastdata.loader.settings import Settings
 from fastdata.transforms.callables import UserCall
 
 
 class Collation:
-    """Makes batches of finished jobs.
+    """Makes batches as the consumer gets them.
 
     Args:
         settings: of the loader.
@@ -31,12 +34,18 @@ class Collation:
         self._selection = settings.selection
         self._stored = {stored.name: stored for stored in settings.selection.stored}
 
-    def batch(self, job: Job, images: Callable[[Job], Any]) -> Any:
-        """A finished job as the consumer gets it. `images` hands out its images where they are not collated."""
+    def batch(self, indices: NDArray[np.int64], images: Any) -> Any:
+        """A batch.
+
+        Args:
+            indices: the numbers of the records.
+            images: a tensor (a list of them with `views`), or a list of samples for the `collate_fn`; None where no
+                images are wanted.
+        """
         settings, names, as_dict = self._settings, self._selection.names, self._selection.as_dict
         batch: Any
         if settings.collate_fn is not None:
-            columns = [self._column(name, job, job.samples) for name in names]
+            columns = [self._column(name, indices, images) for name in names]
             rows: Any = zip(*columns, strict=True)
             if as_dict:
                 rows = (dict(zip(names, row, strict=True)) for row in rows)
@@ -44,46 +53,45 @@ class Collation:
                 batch = settings.collate_fn(next(rows) if settings.single else list(rows))
         else:
             part = self._one if settings.single else self._all
-            parts = [part(name, job, images) for name in names]
+            parts = [part(name, indices, images) for name in names]
             batch = dict(zip(names, parts, strict=True)) if as_dict else tuple(parts)
         if settings.pin_memory:
             batch = pinned(batch)
         return batch
 
-    def _all(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
+    def _all(self, name: str, indices: NDArray[np.int64], images: Any) -> Any:
         """One field of a batch."""
         if name == "image":
-            return images(job)
-        column = self._column(name, job)
+            return images
+        column = self._column(name, indices)
         if name in self._stored:
             return self._stored[name].field.collate(column)
         return stacked(column) if name == "key" or self._transforms(name) else int64(column)
 
-    def _one(self, name: str, job: Job, images: Callable[[Job], Any]) -> Any:
+    def _one(self, name: str, indices: NDArray[np.int64], images: Any) -> Any:
         """One field of a single sample, as it is in a batch of one, without the first axis; numbers are Python's."""
         if name == "image":
-            made = images(job)
-            return made[0] if self._settings.views == 1 else [view[0] for view in made]
-        item = self._column(name, job)[0]
+            return images[0] if self._settings.views == 1 else [view[0] for view in images]
+        item = self._column(name, indices)[0]
         return item.item() if isinstance(item, np.generic) else item
 
     def _transforms(self, name: str) -> bool:
         return name == self._selection.target and self._target_transform is not None
 
-    def _column(self, name: str, job: Job, samples: list[Any] | None = None) -> Any:
+    def _column(self, name: str, indices: NDArray[np.int64], samples: list[Any] | None = None) -> Any:
         """One field of all samples: an int64 array, or a list."""
         if name == "image":
             if self._settings.views > 1:
                 return [[image_tensor(view) for view in sample] for sample in samples or []]
             return [image_tensor(sample) for sample in samples or []]
         if name == "index":
-            return job.indices
+            return indices
         if name == "label":
-            labels = self._reader.labels[job.indices]
-            return self._transformed(job.indices.tolist(), labels.tolist()) if self._transforms(name) else labels
+            labels = self._reader.labels[indices]
+            return self._transformed(indices.tolist(), labels.tolist()) if self._transforms(name) else labels
         if name == "key":
-            return [self._reader.keys[index] for index in job.indices.tolist()]
-        return [self._value(self._stored[name], index) for index in job.indices.tolist()]
+            return [self._reader.keys[index] for index in indices.tolist()]
+        return [self._value(self._stored[name], index) for index in indices.tolist()]
 
     def _transformed(self, indices: list[int], labels: list[int]) -> list[Any]:
         made = []

@@ -26,14 +26,14 @@ _LONGEST = 256
 _drawing = threading.RLock()
 
 
-def forsake() -> None:
+def abandon() -> None:
     """Wait no longer for a thread that is stuck in a callable: it keeps its lock, and everybody else gets a new one."""
     global _drawing
     _drawing = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forsake)  # another thread of the parent may have held it at the fork
+    os.register_at_fork(after_in_child=abandon)  # another thread of the parent may have held it at the fork
 
 
 def seed_generators(seed: int, own: Iterable[Callable[[int], Any]] = ()) -> None:

@@ -21,10 +21,11 @@ from fastdata.fields.selection import Selection
 from fastdata.formats import checksum
 from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.formats.locations import blob_source_of
-from fastdata.loader.crews import Crews
+from fastdata.loader.collate import Collation
 from fastdata.loader.draws import drawn
+from fastdata.loader.epoch_iterator import EpochIterator
+from fastdata.loader.executor_pool import ExecutorPool
 from fastdata.loader.given import given_as
-from fastdata.loader.iteration import Iteration
 from fastdata.loader.passes import Pass, Passes, Position
 from fastdata.loader.sample_maker import SampleSpec
 from fastdata.loader.schedule import Ended, Schedule, planned, samples_of, split_of
@@ -182,14 +183,11 @@ class DataLoader(TorchShape):
         self._spec = SampleSpec(
             decoder, blob_source_of(self.reader), self._checked.seed, on_error == "skip", self._checked.views
         )
-        most = self._checked.split_size
-        if not self._checked.sampled:
-            most = min(most, self._samples or most)
-        self._crews = Crews(self._spec, self._checked, most)
+        self._executors = ExecutorPool(self._spec, self._checked)
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
         self.warnings = Remarks()
-        self._crews.end_with(self)
+        self._executors.end_with(self)
 
     @property
     def _settings(self) -> Settings:
@@ -229,13 +227,14 @@ class DataLoader(TorchShape):
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
-        iteration = Iteration(
-            self._ranked, self.reader, Pass(self._passes, self._plan), self._crews.take(), self._crews.give_back,
-            layout=self._spec.layout, skipped=self.skipped, remarks=self.warnings,
-            target_transform=self._given.target_transform,
+        settings = self._ranked
+        iterator = EpochIterator(
+            settings, self.reader, Pass(self._passes, self._plan), self._executors,
+            Collation(settings, self.reader, self._given.target_transform), layout=self._spec.layout,
+            skipped=self.skipped, remarks=self.warnings,
         )  # fmt: skip
-        self._crews.watch(iteration)
-        return iteration
+        self._executors.watch(iterator)
+        return iterator
 
     def _plan(self, position: Position) -> Schedule:
         """The batches of an epoch from a position on."""
@@ -274,7 +273,7 @@ class DataLoader(TorchShape):
 
     def close(self) -> None:
         """End the workers, and the iterators in use: the batches that they gave stay, going on is an error."""
-        self._crews.close()
+        self._executors.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,10 +1,8 @@
-"""The loop of a worker process: jobs in, pixels into the shared block, small answers out.
+"""What a worker process does: messages in, pixels into the shared block, small answers out.
 
-A part of a job is (name, generation, slot, first, stop, rows, epoch), all small integers; which records are wanted,
-where their pictures lie, and in which rows of the batch they belong, stands in the slot itself: no index is needed.
-The answer is what went wrong or is to be said, and the samples for a loader with `collate_fn`. The first eight bytes of
-the block hold the generation that is wanted: parts of an older one (the consumer left its loop) are answered without
-being done.
+A message says which slot of the block holds a request; which records are wanted, where their images lie, and in which
+rows of the batch they belong, stands in the slot itself: no index is needed. The first eight bytes of the block hold
+the generation that is wanted: requests of another one (the consumer left its loop) are answered without being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -14,85 +12,102 @@ from __future__ import annotations
 import contextlib
 import gc
 import pickle
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
-from fastdata.formats.locations import Locations
+from fastdata.loader.buffers import buffer_at
+from fastdata.loader.executor import BatchRequest, make_batch
 from fastdata.loader.layout import Layout
-from fastdata.loader.ring import slot_words
-from fastdata.loader.sample_log import Failure, Notices
+from fastdata.loader.sample_log import Failure, Remark
 from fastdata.loader.sample_maker import SampleMaker, SampleSpec
 from fastdata.sharedmem import SharedBlock
 
+# What a worker answers: failures, remarks, samples and layout of a `BatchResult`; None for a request that is not wanted
+# any more; the reason where it may not map so much memory.
+Answer = tuple[list[Failure], list[Remark], list[Any] | None, Layout | None] | str | None
+
+
+class PartMessage(NamedTuple):
+    """A part of a request, as it is sent to a worker.
+
+    Attributes:
+        generation: that of the request.
+        epoch: for the random numbers.
+        block_bytes: how long the shared block is now.
+        offset: where the request's slot begins in it.
+        samples: for how many samples the slot is.
+        first: the first row of the slot's table that this worker is to make.
+        stop: the row behind the last one.
+        layout: that of the request.
+        collating: that of the request.
+    """
+
+    generation: int
+    epoch: int
+    block_bytes: int
+    offset: int
+    samples: int
+    first: int
+    stop: int
+    layout: Layout | None
+    collating: bool
+
 
 def run(connection: Connection, block: SharedBlock, spec: SampleSpec) -> None:
-    """What a worker process does."""
+    """Answer messages until there are no more."""
     gc.freeze()  # a forked child's collector would write to, and so copy, every page of the parent's heap
+    maker = SampleMaker(spec, in_worker=True)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        _Worker(connection, block, SampleMaker(spec, in_worker=True)).serve()
+        while (message := pickle.loads(connection.recv_bytes())) is not None:
+            connection.send_bytes(_answer(block, maker, message))
 
 
-class _Worker:
-    def __init__(self, connection: Connection, block: SharedBlock, maker: SampleMaker) -> None:
-        self._connection, self._block, self._maker = connection, block, maker
-        self._layout: Layout | None = None
-        self._batch_size = 0
+def wanted_generation(block: SharedBlock) -> int:
+    """The generation whose requests are done."""
+    return int.from_bytes(block.buffer[:8], "little")
 
-    def serve(self) -> None:
-        while (message := self._connection.recv()) is not None:
-            name, *arguments = message
-            answer = getattr(self, name)(*arguments)
-            # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
-            self._connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
 
-    def lay_out(self, layout: Layout | None, batch_size: int, size: int) -> str | None:
-        """The block has grown to `size`; slots are for `batch_size` samples, which lie in them like this.
+def want_generation(block: SharedBlock, generation: int) -> None:
+    """Let workers do the requests of this generation only."""
+    block.buffer[:8] = generation.to_bytes(8, "little")
 
-        The answer is why that cannot be, where this process may not map so much.
-        """
-        self._layout, self._batch_size = layout, batch_size
-        try:
-            self._block.grow(size)
-        except ResourceError as error:
-            return str(error)
-        return None
 
-    def probe(self, epoch: int, *place: int) -> Layout | Failure:
-        """The layout of a sample."""
-        return self._maker.layout(epoch, np.array([place], np.int64))
+def _answer(block: SharedBlock, maker: SampleMaker, message: PartMessage) -> bytes:
+    """The pickled `Answer`."""
+    if wanted_generation(block) != message.generation:
+        return pickle.dumps(None)
+    try:
+        request = _request(block, message)
+    except ResourceError as error:
+        return pickle.dumps(str(error))
+    result = make_batch(maker, request)
+    try:
+        # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
+        answer = result.failures, result.remarks, result.samples, result.layout
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        return pickle.dumps(_not_sent(request, error))
 
-    def fill(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> tuple[Notices]:
-        if self._stale(generation):
-            return (([], []),)
-        assert self._layout is not None
-        places, where, head = self._words(slot, first, stop, rows)
-        buffer = np.frombuffer(self._block.buffer, np.uint8, self._batch_size * self._layout.nbytes, slot + head)
-        batch = self._layout.batch(buffer, self._batch_size)
-        return (self._maker.fill(epoch, places, batch, self._layout, where),)
 
-    def samples(self, generation: int, slot: int, first: int, stop: int, rows: bool, epoch: int) -> bytes:
-        if self._stale(generation):
-            return pickle.dumps((([], []), []))
-        places, where, _ = self._words(slot, first, stop, rows)
-        made, notices = self._maker.samples(epoch, places, where)
-        try:
-            return pickle.dumps((notices, made), pickle.HIGHEST_PROTOCOL)
-        except Exception as error:
-            kind: type[Exception] | None = resource_error(error)
-            words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
-            if kind is not None:  # memory, for what was to be sent
-                words = resource_words(error)
-            failure = Failure(where[0], int(places[0, 0]), words, "", kind or OptionError)
-            return pickle.dumps((([failure], []), [None] * len(places)))
+def _request(block: SharedBlock, message: PartMessage) -> BatchRequest:
+    """The part of a request that a message stands for."""
+    if block.size < message.block_bytes:
+        block.grow(message.block_bytes)
+    layout = message.layout
+    buffer = buffer_at(block, message.offset, message.samples, 0 if layout is None else layout.nbytes)
+    part = buffer.table[message.first : message.stop].copy()
+    return BatchRequest(
+        message.generation, 0, message.epoch, part[:, :-1], part[:, -1], buffer, layout, message.collating
+    )
 
-    def _words(self, slot: int, first: int, stop: int, rows: bool) -> tuple[Locations, Sequence[int], int]:
-        """The places of the wanted records, their rows (as told, or as they come), and the bytes of all words."""
-        words, head = slot_words(self._block, slot, self._batch_size)
-        mine = words[first:stop]
-        return mine[:, :-1].copy(), mine[:, -1].tolist() if rows else range(first, stop), head
 
-    def _stale(self, generation: int) -> bool:
-        return int.from_bytes(self._block.buffer[:8], "little") != generation
+def _not_sent(request: BatchRequest, error: Exception) -> Answer:
+    """The answer where samples cannot be pickled."""
+    kind: type[Exception] | None = resource_error(error)
+    if kind is None:
+        words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
+    else:  # memory, for what was to be sent
+        words = resource_words(error)
+    failure = Failure(int(request.rows[0]), int(request.locations[0, 0]), words, "", kind or OptionError)
+    return [failure], [], [None] * len(request.rows), None

@@ -1,0 +1,146 @@
+"""Executors make batches: requests go in, results come out, in any order.
+
+`InlineExecutor` decodes in the caller, `fastdata.loader.thread_executor.ThreadExecutor` in threads and
+`fastdata.loader.process_executor.ProcessExecutor` in worker processes. All make the same batches, by `make_batch`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdata.formats.locations import Locations
+from fastdata.loader.buffers import BatchBuffers, Buffer, LocalBuffers
+from fastdata.loader.generators import kept_generators
+from fastdata.loader.layout import Layout
+from fastdata.loader.sample_log import Failure, Remark
+from fastdata.loader.sample_maker import SampleMaker, SampleSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchRequest:
+    """A batch to be made, or some rows of it.
+
+    Attributes:
+        generation: which iterator asks. What earlier ones asked for is dropped.
+        batch_index: the batch's number in the epoch.
+        epoch: for the random numbers.
+        locations: for each sample a row (record, file, offset, size, crc, occurrence).
+        rows: where these samples belong in the batch.
+        buffer: the memory of the whole batch.
+        layout: how samples lie in it. None where that is not known: the result has it, and no pixels.
+        collating: samples are wanted one by one, for a `collate_fn`; they need no layout.
+    """
+
+    generation: int
+    batch_index: int
+    epoch: int
+    locations: Locations
+    rows: NDArray[np.int64]
+    buffer: Buffer
+    layout: Layout | None
+    collating: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult:
+    """What came of a request, or of a part of it.
+
+    Attributes:
+        generation: that of the request.
+        batch_index: that of the request.
+        rows: the rows of the batch that were tried.
+        failures: what went wrong.
+        remarks: what decoders said of samples that were made.
+        samples: for a `collate_fn`, in the order of `rows`; None for one that failed.
+        layout: of the sample, where the request had none.
+    """
+
+    generation: int
+    batch_index: int
+    rows: NDArray[np.int64]
+    failures: list[Failure]
+    remarks: list[Remark]
+    samples: list[Any] | None = None
+    layout: Layout | None = None
+
+
+class Executor(Protocol):
+    """Makes batches, for one iterator at a time.
+
+    Attributes:
+        depth: how many batches it wants under way at a time.
+        owner: the process that it belongs to, whose forks must leave it alone; None if it can be used in any.
+        buffers: the memory for its batches.
+    """
+
+    depth: int
+    owner: int | None
+
+    @property
+    def buffers(self) -> BatchBuffers | LocalBuffers: ...
+
+    def submit(self, request: BatchRequest) -> bool:
+        """Take a request; False when there is no room for it yet. One of a new generation cancels all others.
+
+        Raises:
+            WorkerLost: a worker ended.
+        """
+        ...
+
+    def poll(self, timeout: float) -> list[BatchResult] | None:
+        """Wait until something happens: results, or none but room for requests; None after `timeout` seconds.
+
+        Raises:
+            WorkerLost: a worker ended.
+        """
+        ...
+
+    def close(self) -> None:
+        """Cancel everything and end the workers."""
+        ...
+
+
+def make_batch(maker: SampleMaker, request: BatchRequest) -> BatchResult:
+    """Do what a request asks for."""
+    rows = request.rows.tolist()
+    samples: list[Any] | None = None
+    layout: Layout | None = None
+    if request.collating:
+        samples, (failures, remarks) = maker.samples(request.epoch, request.locations, rows)
+    elif request.layout is not None:
+        batch = request.layout.batch(request.buffer.pixels, request.buffer.samples)
+        failures, remarks = maker.fill(request.epoch, request.locations, batch, request.layout, rows)
+    else:
+        found = maker.layout(request.epoch, request.locations)
+        layout = None if isinstance(found, Failure) else found
+        failures, remarks = [found] if isinstance(found, Failure) else [], []
+    return BatchResult(request.generation, request.batch_index, request.rows, failures, remarks, samples, layout)
+
+
+class InlineExecutor:
+    """Makes a batch in the caller, when it is asked for. The process's own generators are left as they were."""
+
+    def __init__(self, spec: SampleSpec) -> None:
+        self.depth = 1
+        self.owner: int | None = None
+        self.buffers = LocalBuffers()
+        self._maker = SampleMaker(spec)
+        self._keep = kept_generators if spec.pipeline.callables else nullcontext
+        self._requests: deque[BatchRequest] = deque()
+
+    def submit(self, request: BatchRequest) -> bool:
+        self._requests.append(request)
+        return True
+
+    def poll(self, timeout: float) -> list[BatchResult] | None:  # noqa: ARG002  # nobody else is waited for
+        with self._keep():
+            return [make_batch(self._maker, self._requests.popleft())]
+
+    def close(self) -> None:
+        self._requests.clear()
