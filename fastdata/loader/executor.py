@@ -86,7 +86,7 @@ class Executor(Protocol):
     def buffers(self) -> BatchBuffers | LocalBuffers: ...
 
     def submit(self, request: BatchRequest) -> bool:
-        """Take a request; False when there is no room for it yet. One of a new generation cancels all others.
+        """Take a request; False when there is no room for it yet. Requests of other generations are cancelled.
 
         Raises:
             WorkerLost: a worker ended.
@@ -99,6 +99,10 @@ class Executor(Protocol):
         Raises:
             WorkerLost: a worker ended.
         """
+        ...
+
+    def cancel(self) -> None:
+        """Drop all requests: what nobody has begun is not done, and no result of theirs comes."""
         ...
 
     def close(self) -> None:
@@ -142,5 +146,8 @@ class InlineExecutor:
         with self._keep():
             return [make_batch(self._maker, self._requests.popleft())]
 
-    def close(self) -> None:
+    def cancel(self) -> None:
         self._requests.clear()
+
+    def close(self) -> None:
+        self.cancel()

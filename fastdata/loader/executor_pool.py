@@ -64,6 +64,7 @@ class ExecutorPool:
         if self._closed or not reusable or not self._settings.persistent_workers or executor.owner is None:
             executor.close()
         else:
+            executor.cancel()
             self._idle.append(executor)
 
     def watch(self, iterator: EpochIterator) -> None:

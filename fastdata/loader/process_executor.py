@@ -104,9 +104,12 @@ class ProcessExecutor:
                 results.append(BatchResult(request.generation, request.batch_index, rows, *answer))
         return results
 
+    def cancel(self) -> None:
+        self._want(0)
+
     def close(self) -> None:
         with deferred_signals():
-            self._want(0)
+            self.cancel()
             for worker in self._workers:
                 worker.end()
             deadline = time.monotonic() + GRACE_SECONDS

@@ -64,8 +64,11 @@ class ThreadExecutor:
             raise result
         return [result]
 
-    def close(self) -> None:
+    def cancel(self) -> None:
         self._generation = 0
+
+    def close(self) -> None:
+        self.cancel()
         for _ in self._threads:
             self._requests.put(None)
         deadline = time.monotonic() + _GRACE_SECONDS
