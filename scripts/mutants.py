@@ -41,8 +41,8 @@ CROP = "fastdata/codec/cropindex.py"
 EDGES = ("tests/test_cropindex_edges.py",)
 ORDER = "fastdata/order.py"
 ORDERED = ("tests/test_order.py",)
-BUFFERS = "fastdata/loader/ring.py"
-LENT = ("tests/test_ring.py",)
+BUFFERS = "fastdata/loader/buffers.py"
+LENT = ("tests/test_buffers.py",)
 SAMPLES = "fastdata/loader/sample_maker.py"
 BY_32 = ("tests/test_loader_parts.py::test_images_are_prepared_32_at_a_time_and_then_decoded",)
 
@@ -72,12 +72,18 @@ MUTANTS = (
     Mutant(
         "buffers: lent slots are used again",
         BUFFERS,
-        "self._watched[slot] = weakref.ref(data, lambda _: returned.append(slot))",
-        "returned.append(slot); self._watched[slot] = weakref.ref(data)",
+        "self._watched[offset] = weakref.ref(memory, lambda _: returned.append(offset))",
+        "returned.append(offset); self._watched[offset] = weakref.ref(memory)",
         LENT,
     ),
-    Mutant("buffers: they grow past their bound", BUFFERS, "self._count < self._most", "True", LENT),
-    Mutant("buffers: past the bound nothing is copied", BUFFERS, "copy = data.copy()", "copy = data", LENT),
+    Mutant("buffers: they grow past their bound", BUFFERS, "len(self._lent) >= self._most_lent", "False", LENT),
+    Mutant(
+        "buffers: past the bound nothing is copied",
+        BUFFERS,
+        "return buffer.pixels.copy()",
+        "return buffer.pixels",
+        LENT,
+    ),
     Mutant(
         "batch: one image is prepared at a time",
         SAMPLES,
