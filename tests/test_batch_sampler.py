@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -23,8 +24,9 @@ BATCHES = [[3], [0, 1, 2, 3], [7, 7], list(range(COUNT)), [5, 3, 3]]
 MODES: list[dict[str, Any]] = [
     {"num_workers": 0},
     {"num_workers": 2, "worker_mode": "thread"},
+    *({"num_workers": 2, "multiprocessing_context": name} for name in multiprocessing.get_all_start_methods()),
 ]
-NAMES = ["none", "threads"]
+NAMES = ["none", "threads", *multiprocessing.get_all_start_methods()]
 
 
 class Sampler:
