@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # What is read: text, docstrings, comments and identifiers alike.
 GLOBS = ("README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs/**/*.md", "fastdata/cli/*.py")
 # Files that name the words in order to keep them out.
-EXEMPT = {"tests/test_words.py", "docs/architecture.md"}
+EXEMPT = {"tests/test_words.py"}
 # A pattern (regular, upper and lower case alike, beginning at a word or a part of an identifier) -> the better word.
 WORDS = {
     r"pictures?": "image",
