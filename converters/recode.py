@@ -8,6 +8,7 @@ The codec is imported where it is used: the parent process knows `Recoded` and n
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from fastdata.codec.info import LONGEST_SIDES, most_bytes
 from fastdata.converters import memory_limit
 from fastdata.converters.options import ENCODINGS, RecodeOptions
 from fastdata.converters.resizing import HEADROOM, resize_plan
-from fastdata.errors import Cures, DecodeError, ResourceError, TooLargeError, UnsupportedError, raise_resource_error
+from fastdata.errors import Cures, DecodeError, ResourceError, TooLargeError, UnsupportedError, as_resource_error
 from fastdata.record import IMAGE_FIELDS, Record
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ RGB = NDArray[np.uint8]
 # What `keep` writes in its own format where the picture must change; everything else becomes png, which loses nothing.
 _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
-# A machine that runs out of something ends the conversion: no file is rejected for it.
+# A machine that runs out of something ends the conversion: no file is rejected for it. Other failures of the system
+# (a bad sector, a stale handle) may concern one file alone, so that file is rejected by name.
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC))
 _CURES = Cures(
     memory="fewer --workers need less, and a smaller --max-pixels rejects large images by name",
     files="raise the limit (`ulimit -n`), or use fewer --workers",
@@ -75,12 +78,15 @@ def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[ImageRe
     """What a worker calls on each reference below `root` (the system's bytes, whatever encoding the parent had).
 
     The function returns what became of the record, and how many bytes that has. It raises ResourceError where the
-    machine fails or runs out of something, which says nothing of the files.
+    machine runs out of something, which says nothing of the files. OpenCV runs one thread in this process from then on.
     """
+    import cv2
+
     # Loaded before the first record comes, since a machine that runs out of something may not load them later.
     import fastdata.fields.table
     import fastdata.formats.folder  # noqa: F401
 
+    cv2.setNumThreads(1)  # the workers are the parallelism, and not every build reads OPENCV_FOR_THREADS_NUM
     root = os.fsdecode(root)
 
     def recode_files(ref: ImageRef) -> tuple[Recoded, int]:
@@ -127,9 +133,12 @@ def _read(root: str, ref: ImageRef, options: RecodeOptions) -> tuple[Record, int
 
 
 def _check_resources(error: Exception, path: str) -> None:
-    """Raise what tells of the machine as a ResourceError; what was raised as one already, with other advice, anew."""
+    """Raise a ResourceError if the machine ran out of something; one that gives other advice is raised anew."""
     known = isinstance(error, ResourceError) and error.__cause__ is not None
-    raise_resource_error((error.__cause__ if known else None) or error, path, _CURES)
+    origin = (error.__cause__ if known else None) or error
+    failed = as_resource_error(origin, path, _CURES)
+    if failed is not None and (failed.errno is None or failed.errno in _EXHAUSTED):
+        raise failed from (None if failed is origin else origin)
 
 
 def recode(record: Record, options: RecodeOptions) -> Recoded:

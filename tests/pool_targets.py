@@ -60,6 +60,16 @@ def surroundings() -> Function:
     return lambda item: ({"pid": os.getpid(), "modules": modules, "session": os.getsid(0), "path": sys.path}, 0)
 
 
+def threads(*arguments: Any) -> Function:
+    """Answers with the threads of OpenCV in the conversion's own workers, and with a variable of their environment."""
+    import cv2
+
+    from fastdata.converters.recode import file_recoder
+
+    file_recoder(*arguments)
+    return lambda name: ((cv2.getNumThreads(), os.environ.get(name)), 0)
+
+
 def busy(folder: str) -> Function:
     """Writes its process id to `folder`/pid-N and never answers, busy in Python as a decoder is in C."""
 
@@ -103,6 +113,22 @@ def out_of_files(*arguments: Any) -> Function:
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     return function
+
+
+def bad_sector(*arguments: Any) -> Function:
+    """The conversion's own function; reading cat/0.jpg fails with the error number that the environment names."""
+    from fastdata.converters.recode import file_recoder
+    from fastdata.formats import folder
+
+    read, number = folder.read_file, int(os.environ["TEST_ERRNO"])
+
+    def fails(path: str) -> bytes:
+        if path.endswith(os.path.join("cat", "0.jpg")):
+            raise OSError(number, os.strerror(number), path)
+        return read(path)
+
+    folder.read_file = fails
+    return file_recoder(*arguments)
 
 
 def out_of_memory(*arguments: Any) -> Function:

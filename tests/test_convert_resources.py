@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_it_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: 
         (OSError(24, "Too many open files"), ResourceError),
         (OSError(23, "Too many open files in system"), ResourceError),
         (OSError(12, "Cannot allocate memory"), OutOfMemoryError),
+        (OSError(28, "No space left on device"), ResourceError),
         (MemoryError(), OutOfMemoryError),
     ],
 )
@@ -63,6 +65,20 @@ def test_no_file_is_rejected_for_it(
     with pytest.raises(fastdata.ResourceError, match=r"^a\.png: .* says nothing of the data") as caught:
         file_recoder(os.fsencode(tmp_path), RecodeOptions())(ImageRef("a", "a.png", -1))
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES])
+def test_a_file_that_the_disk_does_not_give_is_rejected_by_name(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Other files of the same disk may be whole."""
+    monkeypatch.setattr(convert_module, "_RECODER", f"{TARGETS}bad_sector")
+    monkeypatch.setenv("TEST_ERRNO", str(number))
+    report = convert(photo_folder, tmp_path / "out.lmdb", workers=1)
+    assert [(note.path, note.reason) for note in report.rejected] == [
+        ("cat/0.jpg", f"cannot be read: {os.strerror(number)}")
+    ]
+    assert report.kept > 0
 
 
 def test_what_a_worker_wrote_before_it_died_stands_on_lines_of_its_own(

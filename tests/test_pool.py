@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fastdata.converters import memory_limit
 from fastdata.converters import pool as pool_module
 from fastdata.converters.memory_limit import LargeImageLimit
+from fastdata.converters.options import RecodeOptions
 from fastdata.converters.pool import Pool
 from fastdata.cpus import available_cpus
 from fastdata.errors import ConvertError
@@ -146,6 +147,19 @@ def test_workers_start_without_the_main_module_and_without_torch(tmp_path: Path)
     assert not {"torch", "cv2", "numpy", "rich", "typer"} & set(around["modules"])
     assert around["session"] == around["pid"]  # Ctrl-C on the terminal is not for it
     assert root in around["path"]
+
+
+def test_workers_use_one_thread_unless_the_environment_sets_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenCV always uses one."""
+    names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENCV_FOR_THREADS_NUM", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with Pool(1, TARGETS + "threads", (os.fsencode(tmp_path), RecodeOptions())) as pool:
+        assert [value for value, _, _ in pool.map(names)] == [(1, "5"), (1, "1"), (1, "1")]
 
 
 def test_a_file_of_the_working_directory_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from fastdata.processes import output
 from fastdata.sharedmem import anonymous_file
 from fastdata.signals import SENT_TO_ALL, ignore_signals
 
-# One thread in every library that would start several: the processes are the parallelism.
+# One thread in every library that would start several, because the processes are the parallelism. A loader's worker
+# overrides the user's values, which are meant for the training process; a conversion's worker keeps them.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 Target = Callable[..., None]
@@ -34,7 +35,7 @@ def run_fresh() -> None:
     connection = Connection(int(descriptor))
     output.note_crashes()
     watch = ParentWatch(int(parent), connection=connection)
-    one_thread_each()
+    default_to_one_thread()
     module, _, name = target.partition(":")
     getattr(importlib.import_module(module), name)(connection)
     watch.stop()
@@ -50,6 +51,12 @@ def run_in_context(target: Target, connection: Connection, arguments: Sequence[A
         ParentWatch(parent.pid, sentinel=parent.sentinel)
     one_thread_each()
     target(connection, *arguments)
+
+
+def default_to_one_thread() -> None:
+    """One thread in libraries for which the environment sets no number. None is loaded yet."""
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")
 
 
 def one_thread_each() -> None:
