@@ -1,7 +1,7 @@
 """fastdata: pack a folder of photos into LMDB, HDF5 or tar shards, and train PyTorch models from it at full speed.
 
-Every public name is importable from here and loaded on first use, so that `import fastdata` costs neither torch nor
-OpenCV: the command starts at once, and conversion workers stay light.
+Every public name is importable from here and loaded on first use, so `import fastdata` imports neither torch nor
+OpenCV: the command starts at once, and conversion workers stay small.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the same names once more, for type checkers and editors
+if TYPE_CHECKING:  # the same names for type checkers and editors
     from fastdata.converters.convert import convert
     from fastdata.converters.report import ConvertReport
     from fastdata.converters.writers import Writer, create
@@ -141,7 +141,7 @@ def __getattr__(name: str) -> object:
     if module is None:
         raise AttributeError(f"module 'fastdata' has no attribute {name!r}")
     value: object = getattr(import_module(module), name)
-    globals()[name] = value  # found without this function from now on
+    globals()[name] = value  # so that this function is not called for it again
     return value
 
 

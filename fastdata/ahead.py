@@ -1,4 +1,4 @@
-"""Ahead: items made one ahead of their consumer, and the state of a loader as of what the consumer has had."""
+"""Make items one ahead of their consumer, and keep the loader's state as of the consumer's last item."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _END = object()
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each given only once the next one has been made.
+    """Yield the same items, each only once the next one has been made.
 
-    An exception of `items` is raised in its place, after the items before it; only what is meant to stop the program
-    (KeyboardInterrupt and its like) is not held back.
+    An exception of `items` is raised in its turn, after the items before it; only exceptions that stop the program
+    (such as KeyboardInterrupt) are raised at once.
     """
     current = next(items, _END)
     while current is not _END:
-        # A list, since a variable that holds an exception makes a cycle with this frame, which would keep the loader's
-        # workers alive until the next collection.
+        # A list, since a variable that holds an exception makes a reference cycle with this frame, which would keep the
+        # loader's workers alive until the next garbage collection.
         failures: list[Exception] = []
         following: object = _END
         try:
@@ -34,42 +34,42 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 class Progress:
-    """The state that a `fastdata.DataLoader` had as each batch came out of it, for the consumer is some batches behind.
+    """The state of a `fastdata.DataLoader` after each batch, since the consumer is some batches behind.
 
-    Of other loaders nothing is asked: for torchdata's, a state is a question to every worker.
+    Other loaders are not asked for a state: torchdata's would have to ask every worker.
     """
 
     def __init__(self, loader: Any) -> None:
         ours = sys.modules.get("fastdata.loader.loader")
         self._loader = loader if ours is not None and isinstance(loader, ours.DataLoader) else None
         self._ahead: deque[Any] = deque()
-        self._handed: Any = None
+        self._delivered: Any = None
 
-    def noting(self, batches: Iterator[T]) -> Iterator[T]:
-        """The same batches; the state is remembered as each one comes, and as their end comes."""
-        return batches if self._loader is None else _Noting(batches, self.note)
+    def recording(self, batches: Iterator[T]) -> Iterator[T]:
+        """Yield the same batches; record the state after each of them, and at their end."""
+        return batches if self._loader is None else _Recording(batches, self.record)
 
-    def note(self) -> None:
-        """Something came out of the loader."""
+    def record(self) -> None:
+        """Record the state after a batch of the loader, or at their end."""
         if self._loader is not None:
             self._ahead.append(self._loader.state_dict())
 
-    def hand_over(self) -> None:
-        """The consumer gets the oldest thing that came: a batch, or their end."""
+    def deliver(self) -> None:
+        """Note that the consumer gets the oldest batch, or their end."""
         if self._ahead:
-            self._handed = self._ahead.popleft()
+            self._delivered = self._ahead.popleft()
 
-    def behind(self, now: Any) -> Any:
-        """The consumer's state, when the loader's is this; the loader's, where it has been set to another since."""
-        latest = self._ahead[-1] if self._ahead else self._handed
-        return self._handed if self._handed is not None and now == latest else now
+    def as_delivered(self, now: Any) -> Any:
+        """The state as of the last delivered batch, or the loader's state `now` if it was replaced meanwhile."""
+        latest = self._ahead[-1] if self._ahead else self._delivered
+        return self._delivered if self._delivered is not None and now == latest else now
 
 
-class _Noting(Generic[T]):
-    """The same items, none of which is held here, with a call behind each and behind the last."""
+class _Recording(Generic[T]):
+    """The same items, without a reference to any of them, with a call after each and after the last."""
 
-    def __init__(self, items: Iterator[T], note: Callable[[], None]) -> None:
-        self._items, self._note = items, note
+    def __init__(self, items: Iterator[T], record: Callable[[], None]) -> None:
+        self._items, self._record = items, record
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -78,4 +78,4 @@ class _Noting(Generic[T]):
         try:
             return next(self._items)
         finally:
-            self._note()
+            self._record()

@@ -1,12 +1,12 @@
-"""CachedReader: a Reader around a Reader that keeps everything in memory, one copy for a whole process tree.
+"""CachedReader: a Reader that copies another one's records into memory, once for a whole process tree.
 
-In: any reader. Out: the same records, from one anonymous shared block that is filled when the reader is made. The
-files are not needed afterwards. Workers share the block under every start method; a plain pickle carries the inner
-reader's path and fills anew where it is loaded. Encoded bytes are kept, not pixels, and views of them are read-only,
+In: any reader. Out: the same records, from one anonymous shared block that is filled when the reader is created. The
+files are not needed afterwards. Workers share the block under every start method; an ordinary pickle holds the inner
+reader's path, and loading it fills a new cache. Encoded bytes are kept, not pixels, and views of them are read-only,
 so changing a sample never changes the cache.
 
-Each rank that is started by itself fills a cache of its own (data are shared with children only); what is free is
-divided among the ranks of a machine beforehand (`World.local_world_size`).
+Each rank that is started by itself fills its own cache (memory is shared with children only), so the free memory of a
+machine is divided among its ranks (`World.local_world_size`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fastdata.world import World
 
 # Decoded batches, the model and the page cache want the rest.
 _SHARE_OF_FREE = 0.5
-# A row of the index, with its sorting, and a key and a path of usual length.
+# An index row, with the memory to sort it, and a key and a path of usual length.
 _INDEX_BYTES = 200
 
 
@@ -41,17 +41,17 @@ class CachedReader(PackedReader):
     """All records of a reader, in shared memory. The inner reader may be closed afterwards.
 
     Args:
-        reader: what to read; its state must be a path, as that of all readers is.
-        progress: show on stderr how far it is.
-        verify: compare the index with its hash and what is read with its checksums, once.
+        reader: the reader to copy; it must be picklable, as all readers are.
+        progress: show the progress on stderr.
+        verify: compare the index with its hash, and all data with their checksums, once.
 
     Raises:
-        CacheError: it would take more than half of the memory that is free, or more than this process may have.
+        CacheError: it would take more than half of the free memory, or more than this process may have.
         FormatError: the data are damaged.
     """
 
     def __init__(self, reader: Reader, *, progress: bool = False, verify: bool = True) -> None:
-        self._recipe = pickle.dumps(reader), verify
+        self._source = pickle.dumps(reader), verify
         if verify:
             check_index(reader)
         payload = sum(map(reader.size, range(len(reader))))
@@ -79,31 +79,31 @@ class CachedReader(PackedReader):
         columns = unpack(index.buffer.toreadonly(), path)
         packed = Packed(
             path, manifest, columns, (path,), (block.size,), _never, options=options, checksums=False
-        )  # its checksums were compared when it was filled
+        )  # they were compared when it was filled
         super().__init__(packed, _Memory(path, block))
 
     def problems(self) -> Iterator[Problem]:
-        """Of what lies on the disk, as the inner reader finds them."""
-        with pickle.loads(self._recipe[0]) as reader:
+        """The problems of the data set on disk, as the inner reader reports them."""
+        with pickle.loads(self._source[0]) as reader:
             yield from problems_of(reader)
 
     def close(self) -> None:
-        """Let the memory go; views that somebody holds stay right until they are dropped."""
+        """Release the memory; views that are still held stay valid until they are dropped."""
         super().close()
         for block in self._blocks:
             block.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if context.get_spawning_popen() is None:
-            return _refill, self._recipe
-        return _attach, (self._recipe, self.manifest, self.path, self.options, *self._blocks)
+            return _refill, self._source
+        return _attach, (self._source, self.manifest, self.path, self.options, *self._blocks)
 
     def __repr__(self) -> str:
         return f"<{super().__repr__()[1:-1]}, cached: {sum(block.size for block in self._blocks):,} bytes>"
 
 
 class _Memory:
-    """Shared memory in the place of data files."""
+    """Shared memory that takes the place of data files."""
 
     def __init__(self, path: str, block: SharedBlock) -> None:
         self._path, self._block = path, block
@@ -122,7 +122,7 @@ class _Memory:
         self._bytes = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        if context.get_spawning_popen() is None:  # the loader looks what its workers will need before it starts them
+        if context.get_spawning_popen() is None:  # the loader pickles it to see what its workers need
             return _never, (self._path,)
         return _Memory, (self._path, self._block)
 
@@ -137,10 +137,10 @@ def _refill(inner: bytes, verify: bool) -> CachedReader:
 
 
 def _attach(
-    recipe: tuple[bytes, bool], manifest: Manifest, path: str, options: ReadOptions, *blocks: SharedBlock
+    source: tuple[bytes, bool], manifest: Manifest, path: str, options: ReadOptions, *blocks: SharedBlock
 ) -> CachedReader:
     reader = CachedReader.__new__(CachedReader)
-    reader._recipe = recipe
+    reader._source = source
     reader._adopt(manifest, path, options, *blocks)
     return reader
 

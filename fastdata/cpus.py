@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how many workers that makes."""
+"""The number of cores that this process may use, and the default number of workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastdata.world import World
 
 
 def available_cpus() -> int:
-    """The cores this process may use: its affinity, and the share that a container grants it."""
+    """The number of cores this process may use, by its affinity and its container's quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
@@ -21,5 +21,5 @@ def available_cpus() -> int:
 
 
 def default_workers() -> int:
-    """The workers of a process where nobody said how many: its share of the cores, which all local ranks may use."""
+    """The default number of workers of a process: its share of the cores, which are divided among all local ranks."""
     return max(1, available_cpus() // World.local_world_size())

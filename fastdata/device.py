@@ -1,9 +1,10 @@
-"""Batches onto the device, one ahead of training: any iterable of batches flows in, the same batches flow out there.
+"""Copy batches to the device, one ahead of training.
 
-On CUDA the copies (from pinned memory) and the scaling of images run on a side stream while the consumer computes;
-`docs/cuda.md` shows why no batch is ever overwritten or read too early. Elsewhere the same scaling and cast run in
-place of it, with equal bits. Promises: order, number and nesting of the batches stay; an exception of the loader comes
-after the batches before it; nothing is left behind when a loop is left early.
+In: any iterable of batches. Out: the same batches on the device. On CUDA the copies (from pinned memory) and the
+scaling of images run on a side stream while the consumer computes; `docs/cuda.md` shows why no batch is overwritten or
+read too early. Elsewhere the same scaling and cast run without a stream, with equal bits. Promises: order, number and
+nesting of the batches stay; an exception of the loader is raised after the batches before it; nothing is left behind
+when a loop is left early.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "CUDAPrefetcher", "one_ahead"]
 T = TypeVar("T")
 
 # Copies whose sources are still held when the next batch is asked for. One: a loader with two slots then always has a
-# free one, and the host runs at most two steps ahead of the device, which bounds the memory for batches in flight.
+# free one, and the host runs at most two steps ahead of the device, which bounds the memory of batches in flight.
 _MAX_PENDING = 1
 _END = object()
 
 
 class CUDAPrefetcher(Generic[T]):
-    """Wraps any iterable of batches and gives them on the device, copied one ahead on a side stream.
+    """Wrap any iterable of batches and yield them on the device, copied one ahead on a side stream.
 
     Tensors in tuples, named tuples, lists, mappings and dataclasses, however nested, are moved; everything else
     (strings, numpy arrays, ...) stays as it is. With `mean` and `std`, or `dtype`, the images among them are scaled
     and cast on the device, so that one byte a value travels. **Images** are the uint8 tensors of four dimensions
     with three channels, N x 3 x H x W (in either memory format, which is kept) or N x H x W x 3; so labels, boxes,
-    masks (N x H x W or one channel) and whatever is floating already stay as they are.
+    masks (N x H x W or one channel) and tensors that are floating already stay as they are.
 
     The arithmetic is float32, whatever `dtype`: (x - 255 mean) / (255 std), which is torchvision's
     `to_dtype(torch.float32, scale=True)` and `normalize` within rounding, then the cast. It has no multiply followed
@@ -49,13 +50,13 @@ class CUDAPrefetcher(Generic[T]):
     Without CUDA the same happens on the CPU (or by plain `.to` on another device), without the look-ahead. There, with
     neither `mean`, `std` nor `dtype`, batches pass unchanged: the very same objects.
 
-    Attributes of the loader (`dataset`, `sampler`, `set_epoch`, ...) can be had from the prefetcher. Each `iter()` is
+    Attributes of the loader (`dataset`, `sampler`, `set_epoch`, ...) are available on the prefetcher. Each `iter()` is
     a new pass through the loader. Around a `fastdata.DataLoader`, the prefetcher's `state_dict()` counts the batches
-    that the training has had (the loader's own counts those that are copied ahead, too).
+    that the training loop has received (the loader's own counts those that are copied ahead, too).
 
     Args:
         loader: any iterable of batches.
-        device: where to; None is the current CUDA device where there is one, else the CPU.
+        device: the target device; None is the current CUDA device if there is one, else the CPU.
         mean: three numbers in torchvision's convention, for values from 0 to 1; together with `std`.
         std: three numbers in the same convention.
         dtype: float32, float16, bfloat16 or float64; None is float32 if `mean` and `std` are given. Alone it scales
@@ -80,13 +81,13 @@ class CUDAPrefetcher(Generic[T]):
         self.loader = loader
         self.device = _resolve_device(device)
         self._scaling = make_scaling(mean, std, dtype)
-        # One for the prefetcher's whole life: the allocator keeps a pool of blocks for each stream, and a new stream
-        # each epoch would leave a pool behind each time.
+        # One stream for the lifetime of the prefetcher: the allocator keeps a pool of blocks for each stream, so a new
+        # stream in each epoch would leave a pool behind each time.
         self._side_stream: torch.cuda.Stream | None = None
         self._progress: Progress | None = None
 
     def __iter__(self) -> Iterator[T]:
-        return InTurn(self._moved(iter(self.loader)))  # which begins now, as it does without a prefetcher
+        return InTurn(self._moved(iter(self.loader)))  # the pass begins now, as it does without a prefetcher
 
     def _moved(self, batches: Iterator[T]) -> Generator[T, None, None]:
         try:
@@ -94,37 +95,37 @@ class CUDAPrefetcher(Generic[T]):
                 yield from self._through_side_stream(batches)
             else:
                 # `map` holds no batch while the consumer works or the loader waits for a free slot.
-                yield from map(self._place, batches)
+                yield from map(self._moved_batch, batches)
         finally:
             _close(batches, self.loader)
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]  # TypeError where the loader has none, as it should be
+        return len(self.loader)  # type: ignore[arg-type]  # TypeError if the loader has no length, as it should be
 
     def state_dict(self) -> Any:
-        """The loader's state, as of the batch that was handed over last."""
-        now = self.loader.state_dict()  # type: ignore[attr-defined]  # AttributeError where the loader has none
-        return now if self._progress is None else self._progress.behind(now)
+        """The loader's state, as of the last delivered batch."""
+        now = self.loader.state_dict()  # type: ignore[attr-defined]  # AttributeError if the loader has none
+        return now if self._progress is None else self._progress.as_delivered(now)
 
     def load_state_dict(self, state: Any) -> None:
-        """The loader's."""
+        """Load a state into the loader."""
         self._progress = None
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
-        # Asked only for what is not found here. Special names and a `loader` not yet set (copy, pickle) end here.
+        # Called only for names that are not found. Special names and an unset `loader` (copy, pickle) must not recurse.
         if name == "loader" or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # What is read from the loader is set there, too, so that a loader which refuses it is heard.
+        # Attributes that are read from the loader are set there, too, so that a loader can refuse them.
         if name.startswith("_") or name in ("loader", "device"):
             super().__setattr__(name, value)
         else:
             setattr(self.loader, name, value)
 
-    def _place(self, batch: T) -> T:
+    def _moved_batch(self, batch: T) -> T:
         scale = self._scaling or _unscaled
         if self._scaling is not None:
             self._scaling.check(batch)
@@ -135,12 +136,12 @@ class CUDAPrefetcher(Generic[T]):
             self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         passage = _Passage[T](self._side_stream, self.device, self._scaling)
         self._progress = progress = Progress(self.loader)
-        batches = progress.noting(batches)
+        batches = progress.recording(batches)
         try:
             for copied in one_ahead(iter(lambda: passage.start_next(batches), None)):
-                progress.hand_over()
-                yield passage.hand_over(copied)
-            progress.hand_over()  # the end
+                progress.deliver()
+                yield passage.deliver(copied)
+            progress.deliver()  # the end
         finally:
             passage.finish()
 
@@ -155,7 +156,7 @@ class _Copied(Generic[T]):
 
 
 class _Passage(Generic[T]):
-    """One pass through the loader on the side stream, and what keeps the sources of its copies alive."""
+    """One pass through the loader on the side stream; it keeps the sources of its copies alive."""
 
     def __init__(self, stream: torch.cuda.Stream, device: torch.device, scaling: Scaling | None) -> None:
         self._stream = stream
@@ -165,7 +166,7 @@ class _Passage(Generic[T]):
         self._pending: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def start_next(self, batches: Iterator[T]) -> _Copied[T] | None:
-        """Queue the copy and scaling of the next batch behind what the consumer has queued so far; None at the end."""
+        """Queue the copy and scaling of the next batch after the work the consumer has queued; None at the end."""
         self._release()
         batch = next(batches, _END)
         return None if batch is _END else self._start(cast(T, batch))
@@ -180,24 +181,24 @@ class _Passage(Generic[T]):
         done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         try:
             with torch.cuda.stream(self._stream):
-                moved = map_tensors(batch, lambda tensor: self._place(tensor, made, sources))
-        finally:  # also after an error half-way: what is queued already reads its sources
+                moved = map_tensors(batch, lambda tensor: self._moved(tensor, made, sources))
+        finally:  # also after an error: copies that are queued already read their sources
             done.record(self._stream)
             self._pending.append((done, sources))
         return _Copied(moved, made, done)
 
-    def hand_over(self, copied: _Copied[T]) -> T:
+    def deliver(self, copied: _Copied[T]) -> T:
         """Make the consumer's stream wait for this copy (not for the next one, which is queued already)."""
         consumer = torch.cuda.current_stream(self._device)
         consumer.wait_event(copied.done)
         for tensor in copied.made:
             tensor.record_stream(consumer)
-        # From here on the batch is the consumer's alone: dropped there, its memory is free.
+        # From here on only the consumer holds the batch: when it is dropped there, its memory is free.
         batch, copied.batch, copied.made = copied.batch, None, []
         return cast(T, batch)
 
     def finish(self) -> None:
-        """Let go of all sources, once nothing reads them any more."""
+        """Release all sources, once nothing reads them any more."""
         while self._pending:
             self._pending.popleft()[0].synchronize()
 
@@ -205,10 +206,10 @@ class _Passage(Generic[T]):
         while len(self._pending) > _MAX_PENDING or (self._pending and self._pending[0][0].query()):  # type: ignore[no-untyped-call]
             self._pending.popleft()[0].synchronize()
 
-    def _place(self, tensor: Tensor, made: list[Tensor], sources: list[Tensor]) -> Tensor:
+    def _moved(self, tensor: Tensor, made: list[Tensor], sources: list[Tensor]) -> Tensor:
         strided = tensor.layout is torch.strided
         if tensor.device.type == "cpu":
-            # From pageable memory the copy would block the host until the consumer's queued work is done.
+            # A copy from pageable memory would block the host until the consumer's queued work is done.
             source = tensor.pin_memory() if strided and tensor.numel() and not tensor.is_pinned() else tensor
             sources.append(source)
         else:
@@ -224,7 +225,7 @@ class _Passage(Generic[T]):
 
 
 def _close(batches: Iterator[object], loader: object) -> None:
-    """End the loader's iterator now rather than when it is collected; never the loader, if it is its own iterator."""
+    """Close the loader's iterator now rather than when it is collected, unless the loader is its own iterator."""
     close = getattr(batches, "close", None)
     if callable(close) and (batches is not loader or isinstance(batches, GeneratorType)):
         close()
@@ -241,8 +242,8 @@ def _resolve_device(device: torch.device | str | int | None) -> torch.device:
     if resolved.type != "cuda":
         return resolved
     if not count:
-        refuse("device", "'cpu' or None, which is the best there is (torch sees no CUDA device)", device)
-    given = cast(int | None, resolved.index)  # the stub knows no None, which plain 'cuda' has
+        refuse("device", "'cpu' or None, which picks the best device (torch sees no CUDA device)", device)
+    given = cast(int | None, resolved.index)  # the stub lacks None, the index of plain 'cuda'
     index = torch.cuda.current_device() if given is None else given
     if index >= count:
         refuse("device", f"'cuda:0' to 'cuda:{count - 1}' (torch sees {count} CUDA devices)", device)

@@ -5,11 +5,11 @@ FastdataError
 ├── RecordError              (ValueError)         a key or field that no format can hold
 ├── FormatError              (ValueError)         a data set that cannot be read: unfinished, changed, damaged, foreign
 ├── DecodeError              (ValueError)         bytes that give no image
-│   ├── CutError                                  the image's data end before the image does
+│   ├── CutError                                  the data end before the image is complete
 │   ├── TooLargeError                             more pixels than allowed
-│   └── UnsupportedError                          a known kind of image that is not read here
-├── ConvertError             (RuntimeError)       nothing could be written
-│   └── OutputExistsError    (FileExistsError)    the destination is there already
+│   └── UnsupportedError                          a known kind of image that is not supported
+├── ConvertError             (RuntimeError)       a conversion that failed
+│   └── OutputExistsError    (FileExistsError)    the destination exists already
 ├── CacheError               (MemoryError)        a cache that would not fit
 ├── ResourceError            (OSError)            the machine failed or ran out of something; the data may be whole
 │   └── OutOfMemoryError     (MemoryError)        of memory
@@ -25,8 +25,8 @@ import errno
 import os
 from typing import NamedTuple
 
-# What system calls say when the machine, the disk or the network fails, and not the file: the same call may succeed
-# later, or on another machine. EIO is among them, since nothing is known then of the bytes that should have come.
+# Error numbers of a failing machine, disk or network, rather than of the file: the same call may succeed later, or on
+# another machine. EIO is among them, since it says nothing about the bytes that should have been read.
 _OF_THE_MACHINE = frozenset(
     getattr(errno, name)
     for name in (
@@ -36,20 +36,20 @@ _OF_THE_MACHINE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
-# Libraries tell of it by their words alone: torch's allocator, libjpeg, OpenCV; lmdb, HDF5, the import of a module.
+# Libraries that report it by their message alone: torch's allocator, libjpeg, OpenCV; lmdb, HDF5, imports of modules.
 _OF_MEMORY = ("can't allocate memory", "Insufficient memory", os.strerror(errno.ENOMEM))
 _OF_FILES = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
-# Errors that were raised from one another, as far as they are followed; chains may be circles.
+# How far a chain of causes is followed; it may be circular.
 _LONGEST_CHAIN = 8
 _OF_THREADS = "can't start new thread"
 
 
 class FastdataError(Exception):
-    """The root of the tree: catches whatever fastdata raises on purpose."""
+    """The base class of every error that fastdata raises on purpose."""
 
 
 class OptionError(FastdataError, ValueError):
-    """An argument or option that cannot be used; the message names it, what came and what would do."""
+    """An argument or option that cannot be used; the message names it, the value given and what is allowed."""
 
 
 class RecordError(FastdataError, ValueError):
@@ -65,7 +65,7 @@ class DecodeError(FastdataError, ValueError):
 
 
 class CutError(DecodeError):
-    """The image's data end before the image does."""
+    """The data end before the image is complete."""
 
 
 class TooLargeError(DecodeError):
@@ -73,15 +73,15 @@ class TooLargeError(DecodeError):
 
 
 class UnsupportedError(DecodeError):
-    """A known kind of image that is not read here (HEIC, JPEG XL, ...)."""
+    """A known kind of image that is not supported (HEIC, JPEG XL, ...)."""
 
 
 class ConvertError(FastdataError, RuntimeError):
-    """Nothing could be written.
+    """A conversion that failed.
 
     Attributes:
         message: what happened, in one line.
-        log: lines that follow it, where a worker process left some; else "".
+        log: the tail of a worker process's log, if it left one; else "".
     """
 
     def __init__(self, message: str, log: str = "") -> None:
@@ -93,19 +93,19 @@ class ConvertError(FastdataError, RuntimeError):
 
 
 class OutputExistsError(ConvertError, FileExistsError):
-    """The destination is there already."""
+    """The destination exists already."""
 
 
 class CacheError(FastdataError, MemoryError):
-    """A cache that would not fit into what is free."""
+    """A cache that would not fit into the free memory."""
 
 
 class ResourceError(FastdataError, OSError):
-    """The machine failed, or ran out of something (descriptors, disk, threads): it says nothing of the data."""
+    """The machine failed, or ran out of something (descriptors, disk, threads); it says nothing about the data."""
 
 
 class OutOfMemoryError(ResourceError, MemoryError):
-    """The machine ran out of memory: it says nothing of the data."""
+    """The machine ran out of memory; it says nothing about the data."""
 
 
 class LoadError(FastdataError, RuntimeError):
@@ -117,9 +117,9 @@ class WorkerError(LoadError):
 
 
 def resource_error(error: BaseException) -> type[ResourceError] | None:
-    """What to call an error that tells of the machine, whoever raised it; None for one that may tell of the data.
+    """The class for an error that is due to the machine, whoever raised it; None if it may be due to the data.
 
-    Such an error must end a run: a sample that could not be read for want of descriptors or memory is not damaged.
+    Such an error must end a run: a sample that could not be read for lack of descriptors or memory is not damaged.
     """
     origin = _of_the_machine(error)
     if origin is None:
@@ -130,7 +130,7 @@ def resource_error(error: BaseException) -> type[ResourceError] | None:
 
 
 class Cures(NamedTuple):
-    """What to do where a machine runs out of something.
+    """Advice for when a machine runs out of something.
 
     Attributes:
         memory: what needs less memory.
@@ -145,45 +145,45 @@ _CURES = Cures()
 
 
 def resource_words(error: BaseException, cures: Cures = _CURES) -> str:
-    """The reason that an error of the machine gives, and what to do about it."""
+    """The reason for an error of the machine, and what to do about it."""
     origin = _of_the_machine(error)
-    if origin is None or isinstance(origin, ResourceError):  # in these words already
+    if origin is None or isinstance(origin, ResourceError):  # it has such a message already
         return str(origin or error)
     if _of_memory(origin):
-        return f"out of memory, which says nothing of the data; {cures.memory}"
-    words = (origin.strerror if isinstance(origin, OSError) else None) or str(origin)
+        return f"out of memory, which says nothing about the data; {cures.memory}"
+    reason = (origin.strerror if isinstance(origin, OSError) else None) or str(origin)
     name = getattr(origin, "filename", None)
-    if any(each in words for each in _OF_FILES):
+    if any(each in reason for each in _OF_FILES):
         cure = cures.files
-    elif words == _OF_THREADS:
+    elif reason == _OF_THREADS:
         cure = "use fewer workers, or raise the limit of processes (`ulimit -u`)"
     else:
-        cure = "see to the disk or the network, then try again"
-    return f"{words}{'' if name is None else f': {name!r}'}; this says nothing of the data: {cure}"
+        cure = "check the disk or the network, then try again"
+    return f"{reason}{'' if name is None else f': {name!r}'}; this says nothing about the data: {cure}"
 
 
 def as_resource_error(error: BaseException, where: str, cures: Cures = _CURES) -> ResourceError | None:
-    """An error of the machine as one of ours, `where` it came in front; None where it is none."""
+    """An error of the machine as a ResourceError that begins with `where`; None for any other error."""
     kind = resource_error(error)
     if kind is None:
         return None
-    words = resource_words(error, cures)
-    if isinstance(error, ResourceError) and where in words:
+    message = resource_words(error, cures)
+    if isinstance(error, ResourceError) and where in message:
         return error
-    made = kind(f"{where}: {words.replace(f': {where!r};', ';', 1)}")
+    made = kind(f"{where}: {message.replace(f': {where!r};', ';', 1)}")
     made.errno = getattr(_of_the_machine(error), "errno", None)
     return made
 
 
 def raise_resource_error(error: BaseException, where: str, cures: Cures = _CURES) -> None:
-    """Raise an error of the machine as one of ours; pass over any other."""
+    """Raise an error of the machine as a ResourceError; return for any other error."""
     failed = as_resource_error(error, where, cures)
     if failed is not None:
         raise failed from (None if failed is error else error)
 
 
 def _of_the_machine(error: BaseException | None) -> BaseException | None:
-    """The error, or the one that it was raised from, that tells of the machine."""
+    """The error, or the one that it was raised from, that is due to the machine."""
     for _ in range(_LONGEST_CHAIN):
         if error is None or isinstance(error, ResourceError):
             return error
@@ -191,8 +191,8 @@ def _of_the_machine(error: BaseException | None) -> BaseException | None:
             if error.errno in _OF_THE_MACHINE:
                 return error
         elif not isinstance(error, FastdataError):
-            words = str(error)
-            if _of_memory(error) or words == _OF_THREADS or any(each in words for each in _OF_FILES):
+            message = str(error)
+            if _of_memory(error) or message == _OF_THREADS or any(each in message for each in _OF_FILES):
                 return error
         error = error.__cause__
     return None

@@ -1,4 +1,4 @@
-"""What the system refuses, in words: the limit's name and its number, where a limit of this process is the cause."""
+"""Reasons for what the system refuses: the name and value of the limit of this process that is the cause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-# What a call that was refused says, the limit that may be behind it, the shell's name for it, and what it counts.
+# By error number: the limit that may be the cause, the shell's command for it, and what it counts.
 _LIMITS = {
     errno.EFBIG: ("RLIMIT_FSIZE", "ulimit -f", "bytes in a file, shared memory included"),
     errno.ENOMEM: ("RLIMIT_AS", "ulimit -v", "bytes of address space"),
@@ -16,7 +16,7 @@ _LIMITS = {
 
 
 def refused(error: OSError | MemoryError) -> str | None:
-    """Why the system refused something; None for an error that no limit explains."""
+    """Why the system refused something; None for an error that no limit or shortage explains."""
     number = error.errno if isinstance(error, OSError) and error.errno is not None else None
     if number is None:
         number = errno.ENOMEM if isinstance(error, MemoryError) else 0

@@ -1,7 +1,7 @@
-"""Manifest: what a data set says of itself, as strict JSON, written last of all.
+"""Manifest: a data set's description of itself, as strict JSON, written last.
 
-A data set is whole when its manifest is there and every file it lists has exactly the length it states. It holds no
-time, host, user, absolute path or number of workers, so that equal input gives equal bytes.
+A data set is complete if its manifest exists and every file it lists has exactly the length it states. A manifest holds
+no time, host, user, absolute path or number of workers, so equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from fastdata.errors import FormatError
 
 MANIFEST_NAME = "manifest.json"
-# Raised by one when the layout of any format changes in a way that older readers would misread.
+# Incremented when the layout of any format changes in a way that older readers would misread.
 LAYOUT_VERSION = 1
 _MARK = "fastdata"
 # How a manifest ends.
@@ -29,8 +29,8 @@ _SEAL_BYTES = len(_SEAL % bytes(64))
 class DataFile:
     """One file of a data set: its name (relative, `/` between parts; "" for the file itself) and exact length.
 
-    `head_sha256` is the hash of the first pages where those must never change (LMDB's two meta pages), else "".
-    `rest_sha256` is the hash of all that lies around the blobs where nothing else guards it (LMDB's tree), else "".
+    `head_sha256` is the hash of the first pages if they must never change (LMDB's two meta pages), else "".
+    `rest_sha256` is the hash of everything around the blobs if it has no other checksum (LMDB's tree), else "".
     """
 
     name: str
@@ -41,17 +41,17 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a data set says of itself.
+    """A data set's description of itself.
 
     Attributes:
         format: "lmdb", "hdf5", "tar" or "folder".
         count: the number of records.
         fields: every field name that occurs, in the order of the index's field codes.
         classes: class names by number; empty where there are none.
-        fingerprint: hash of keys, field names and checksums in order: equal in all formats of the same records; ""
-            for data that were not written by us.
+        fingerprint: hash of keys, field names and checksums in order: equal for equal records in all formats; "" for
+            foreign data.
         options: the conversion options that made it; empty for `fastdata.create`.
-        files: the data files; one without a name for a format that is one file; empty for foreign data.
+        files: the data files; a single one without a name for a format of one file; empty for foreign data.
         index_sha256: hash of the index, "" for foreign data.
         version: the layout version.
     """
@@ -132,7 +132,7 @@ class Manifest:
 
 
 def is_manifest(blob: bytes) -> bool:
-    """Whether these bytes are meant as a manifest of ours (other tools also write a `manifest.json`)."""
+    """Whether these bytes are a manifest of ours, maybe a damaged one (other tools also write a `manifest.json`)."""
     try:
         value = json.loads(blob)
     except (ValueError, RecursionError):
@@ -145,9 +145,9 @@ def _dump(value: Any) -> bytes:
 
 
 def _is_sealed(blob: bytes) -> bool:
-    """Whether the text is what its last entry, the hash, was made of.
+    """Whether the last entry is the hash of the rest of the text.
 
-    The text itself is looked at, not its values written anew: that takes far more time and memory, for some values.
+    The text itself is hashed, not its values serialised again: for some values that takes far more time and memory.
     """
     text = blob.rstrip()
     rest = hashlib.sha256(text[:-_SEAL_BYTES])

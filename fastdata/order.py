@@ -1,16 +1,16 @@
-"""Order: which sample stands where in an epoch, and which rank, worker and batch it belongs to.
+"""Order: the order of samples in an epoch, and how it is divided among ranks, workers and batches.
 
-In: counts and (seed, epoch). Out: positions and indices. Everything is arithmetic on positions 0 .. count - 1 of one
-global order that all ranks and workers compute alike, each only where it needs it; nothing is drawn from a generator,
-so the order is the same on every machine and with every version of numpy, and a place in it is one integer.
+In: counts and (seed, epoch). Out: positions and indices. Everything is arithmetic on the positions 0 to count - 1 of
+one global order. All ranks and workers compute the same order, each only the part that it needs; no random generator
+is used, so the order is the same on every machine and with every version of numpy, and a position in it is an integer.
 
-The algorithms, for whoever must reproduce them:
+The algorithms, for reproducing them elsewhere:
 
 - `permutation`: numbers, sorted by their 64-bit keys (`fastdata.seeding.keys`), which are distinct.
 - `EpochOrder`, with a buffer size: the records are cut into runs of consecutive ones, and the runs permuted
   (stream 1). Of this sequence, windows of `buffer_size` positions are permuted (stream 2), and then windows that lie
-  half a window further (stream 3), so that samples also pass from one window to the next. It reads in runs, mixes as a
-  shuffle buffer does, and gives the sample at any position from two windows, without an array of all positions.
+  half a window further (stream 3), so that samples also pass from one window to the next. It reads in runs, shuffles
+  as a shuffle buffer does, and finds the sample at any position from two windows, without an array of all positions.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from fastdata.checks import choice, flag
 from fastdata.errors import OptionError
 from fastdata.seeding import key, keys
 
-# How ranks get equally much: with the epoch's first samples once more, or without what is left over.
+# How all ranks get equally many samples: repeat the epoch's first ones, or leave out the rest.
 Even = Literal["pad", "cut"]
-# The streams of keys (`fastdata.seeding`) that orders are made of; 0 is left to what happens to a sample.
+# The streams of keys (`fastdata.seeding`) that orders use; stream 0 is for the augmentation of a sample.
 RUNS, WINDOWS, SHIFTED = 1, 2, 3
 # The stream of keys that chooses replacements for samples that failed.
 _REPLACEMENTS = 5
-# Replacements are occurrences from here on, by the position that they fill: beyond all that an epoch can have of its
-# own, so that the record which stands in is not augmented as it is in its own place.
-_STANDING_IN = 1 << 62
-# A window mixes at least this many runs, so that a batch is not made of a few neighbours (who share their class).
+# Replacements count as occurrences from here on, by the position that they fill: more than an epoch can have, so that
+# a replacement is not augmented like the same record at its own position.
+_FIRST_REPLACEMENT = 1 << 62
+# A window holds at least this many runs, so that a batch does not consist of a few neighbours (of the same class).
 _RUNS_IN_WINDOW = 128
 # 64 records of 30 kB are 2 MB: what a disk or network file system reads in about the time that it takes to seek.
 _LONGEST_RUN = 64
-# 8 MB of run numbers in each worker; larger sets get longer runs instead.
+# 8 MB of run numbers in each worker; larger data sets get longer runs instead.
 _MOST_RUNS = 1 << 20
-# Windows below this size would cost more in calls than in sorting; mixing further than asked does no harm.
+# With smaller windows, calls would cost more than sorting; shuffling more than asked for does no harm.
 _SMALLEST_WINDOW = 256
 
 
 def permutation(seed: int, epoch: int, start: int, stop: int, stream: int = RUNS) -> NDArray[np.int64]:
-    """The numbers start .. stop - 1 in a random order that is a function of the arguments alone."""
+    """The numbers `start` to `stop - 1` in a random order that depends on the arguments only."""
     drawn = keys(seed, epoch, np.arange(start, stop, dtype=np.int64), stream=stream)
     return start + np.argsort(drawn, kind="stable").astype(np.int64, copy=False)
 
 
 def stand_in(seed: int, epoch: int, position: int, attempt: int, count: int) -> tuple[int, int]:
     """Which of `count` records replaces a sample that failed at this position, and its occurrence there."""
-    return key(seed, _REPLACEMENTS, epoch, position, attempt) % count, _STANDING_IN + position
+    return key(seed, _REPLACEMENTS, epoch, position, attempt) % count, _FIRST_REPLACEMENT + position
 
 
 def numbered(records: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each of a sequence of records, how many times it has come in it before.
+    """For each item of a sequence of records, how often the same record comes before it.
 
     >>> numbered(np.array([7, 4, 7, 7])).tolist()
     [0, 0, 1, 2]
@@ -130,8 +130,8 @@ class EpochOrder:
 
     def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The records at positions of the sequence of permuted runs."""
-        places = np.where(positions >= self._short, positions + self._lack, positions)
-        records: NDArray[np.int64] = self._runs[places // self._run] * self._run + places % self._run
+        slots = np.where(positions >= self._short, positions + self._lack, positions)
+        records: NDArray[np.int64] = self._runs[slots // self._run] * self._run + slots % self._run
         return records
 
 
@@ -140,11 +140,11 @@ class Split:
     """How the positions of an epoch are divided among ranks.
 
     With `batch_size`, the k-th global batch is `batch_size * world_size` consecutive positions, and rank r takes the
-    r-th part of it, or each `world_size`-th position (`dealt`): either way the union of the ranks' k-th batches is the
+    r-th part of it, or every `world_size`-th position (`dealt`): either way the union of the ranks' k-th batches is the
     same for any world size with the same global batch. Without `drop_last` the rest makes a last, smaller batch. It is
-    filled up with the epoch's first samples to a multiple of the world size (`pad`), or cut down to one
-    (`even="cut"`), so that all ranks get equally much; without `pad` it is divided as it is, and the ranks' last
-    batches differ by a sample, or are missing. Without `batch_size` each rank takes one stretch of positions.
+    padded with the epoch's first samples to a multiple of the world size (`pad`), or cut to one (`even="cut"`), so that
+    all ranks get equally many; without `pad` it is divided as it is, and the ranks' last batches differ by a sample, or
+    are missing. Without `batch_size` each rank takes one range of positions.
 
     >>> Split(count=23, world_size=2, batch_size=5).spans(rank=1)
     [(5, 10), (15, 20), (22, 24)]
@@ -164,11 +164,11 @@ class Split:
 
     @property
     def _rest(self) -> int:
-        """The positions behind the full batches, of all ranks together."""
+        """The number of positions after the full batches, of all ranks together."""
         return self.count - self._full * self.world_size * (self.batch_size or 0)
 
     def _last(self, rank: int) -> int:
-        """What a rank takes of the positions behind the full batches."""
+        """How many of the positions after the full batches a rank takes."""
         if self.batch_size and self.drop_last:
             return 0
         share, over = divmod(self._rest, self.world_size)
@@ -178,12 +178,12 @@ class Split:
 
     @property
     def batches(self) -> int:
-        """The number of batches of a rank, the most that one has (of stretches: 1, without `batch_size`)."""
+        """The number of batches of a rank, or the largest if they differ (1 range without `batch_size`)."""
         return self.batches_of(0)
 
     @property
     def samples(self) -> int:
-        """The number of samples of a rank, the most that one has."""
+        """The number of samples of a rank, or the largest if they differ."""
         return self.samples_of(0)
 
     def batches_of(self, rank: int) -> int:
@@ -206,23 +206,23 @@ class Split:
         return range(start, start + size)
 
     def span(self, rank: int, batch: int) -> tuple[int, int]:
-        """The positions start .. stop - 1 of a rank's k-th batch, where they are not dealt."""
+        """The (start, stop) of the positions of a rank's k-th batch, if they are not `dealt`."""
         positions = self.positions(rank, batch)
         return positions.start, positions.stop
 
     def spans(
         self, rank: int, worker: int = 0, workers: int = 1, *, start: int = 0, taken: int = 0
     ) -> list[tuple[int, int]]:
-        """What one worker of a rank reads: batches w, w + W, ..., or one part of the rank's stretch.
+        """The positions that one worker of a rank reads: batches w, w + W, ..., or one part of the rank's range.
 
         So a DataLoader that asks its workers in turn gets the batches in order for any number of workers.
 
         Args:
-            rank: whose positions are divided.
-            worker: which of the workers.
-            workers: among how many they are divided.
-            start: how many batches (samples, without `batch_size`) of the rank are left out before.
-            taken: how many of this worker's part are left out besides.
+            rank: the rank whose positions are divided.
+            worker: the number of the worker.
+            workers: the number of workers.
+            start: how many batches (samples, without `batch_size`) of the rank to skip first.
+            taken: how many of this worker's part to skip in addition.
         """
         if self.batch_size:
             first = start + worker + taken * workers
@@ -233,10 +233,10 @@ class Split:
         return [(first + low + taken, first + high)] if high > low + taken else []
 
     def check(self, where: str) -> None:
-        """Refuse a division that leaves all ranks without anything.
+        """Refuse a division that leaves every rank without a batch.
 
         Raises:
-            OptionError: naming the numbers of samples and ranks and the batch size.
+            OptionError: it names the numbers of samples and ranks and the batch size.
         """
         if self.batches:
             return
@@ -254,10 +254,10 @@ class Split:
 
 
 def check_end(*, batch_size: int | None, pad: object, even: object, drop_last: object) -> None:
-    """Whether these ways of ending an epoch go together.
+    """Check that these options for the end of an epoch are valid together.
 
     Raises:
-        OptionError: one of them is none of its values, or two of them exclude each other.
+        OptionError: one of them is invalid, or two of them exclude each other.
     """
     choice("even", even, get_args(Even))
     if flag("drop_last", drop_last) and batch_size is None:

@@ -1,8 +1,8 @@
-"""Progress: how far a long job is. Counts flow in, a bar or plain lines flow out, to stderr.
+"""Show the progress of a long job on stderr, as a bar or as plain lines.
 
-On a terminal rich draws a bar with the rate and the time left; elsewhere a line comes now and then, so that logs stay
-readable; nothing unless asked. Promise: `advance` costs under a microsecond between two refreshes, and rich is imported
-only where there is a terminal to draw on.
+On a terminal rich draws a bar with the rate and the time left; elsewhere a line is written now and then, so that logs
+stay readable. Nothing is shown unless asked for. `advance` costs under a microsecond between two refreshes, and rich is
+imported only if there is a terminal to draw on.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Often enough to look alive, seldom enough that drawing (about 2 ms) stays under 1 % of a core.
+# Often enough to look alive, rarely enough that drawing (about 2 ms) stays under 1 % of a core.
 _REDRAW_SECONDS = 0.25
-# The first plain line comes early (it works), later ones seldom (a day's log stays short).
+# The first plain line comes early (it shows that the job runs), later ones rarely (a day's log stays short).
 _FIRST_LINE_SECONDS = 2.0
 _LINE_SECONDS = 15.0
 
 
 def progress_bar(total: int | None, label: str, unit: str = "images", *, shown: bool = False) -> Progress:
-    """Something to `advance` while a job runs; use it in a `with`.
+    """Return an object to `advance` while a job runs; use it in a `with`.
 
     Args:
-        total: how many there are, None where nobody knows.
-        label: what is being done, one or two words.
+        total: how many items there are, None if unknown.
+        label: what is being done, in one or two words.
         unit: what is counted.
         shown: whether to show it; the library shows nothing unless asked.
     """
@@ -43,7 +43,7 @@ def progress_bar(total: int | None, label: str, unit: str = "images", *, shown: 
 
 
 class Progress:
-    """Counts, and shows nothing: the quiet form, and the base of those that show something."""
+    """Count without showing anything; the base class of those that show something."""
 
     def __init__(self, total: int | None, label: str, unit: str) -> None:
         self.total, self.label, self.unit = total, label, unit
@@ -93,19 +93,19 @@ class _Lines(Progress):
         now = time.monotonic()
         if now >= self._due:
             self._due = now + _LINE_SECONDS
-            self._say()
+            self._write_line()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._say()
+            self._write_line()
 
-    def _say(self) -> None:
+    def _write_line(self) -> None:
         try:
             self._stream.write(self.describe() + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # nobody reads any more: that must not end the work
+        except (OSError, ValueError):  # the reader is gone: that must not end the work
             self._due = float("inf")
 
 
@@ -161,11 +161,11 @@ class _Bar(Progress):
     ) -> None:
         with self._watched():
             self._bar.update(self._task, completed=self.done)
-            self._bar.stop()  # draws a last time and gives the cursor back
+            self._bar.stop()  # draws a last time and restores the cursor
 
 
 def _clock(seconds: float) -> str:
-    """Seconds as a person says them: 0.8 s, 42 s, 3 min 05 s, 2 h 07 min."""
+    """Seconds in a readable form: 0.8 s, 42 s, 3 min 05 s, 2 h 07 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

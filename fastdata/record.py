@@ -1,6 +1,6 @@
-"""Record: the one value that passes between conversion, files and loading; and the rule that names it.
+"""Record: the value that conversion, formats and loading exchange; and the rule for its key.
 
-A record is a key and named blobs, WebDataset style: field `jpg` of record `cat/1` is the member `cat/1.jpg` of a tar
+A record is a key and named blobs, as in WebDataset: field `jpg` of record `cat/1` is the member `cat/1.jpg` of a tar
 and the LMDB key `cat/1.jpg`. One rule makes keys from paths in every format (`key_from_path`), and it can be reversed.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 # Key, dot and field together are an LMDB key, and LMDB takes 511 bytes at most.
 MAX_NAME_BYTES = 511
-# Far more than any system takes; reading a path from untrusted data takes no more memory than this.
+# Far more than any system allows; reading a path from untrusted data takes no more memory than this.
 MAX_PATH_BYTES = 1 << 20
-# Conversion leaves this much for the dot and any field that may be added, so that a key never depends on the fields.
+# Conversion reserves this much for the dot and any field that may be added, so a key never depends on the fields.
 _FIELD_RESERVE = 31
 MAX_KEY_BYTES = MAX_NAME_BYTES - _FIELD_RESERVE
 
@@ -40,7 +40,7 @@ _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 _FIELD = re.compile(r"(?!__)[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 # LMDB cannot hold more in one value.
 MAX_BLOB_BYTES = 2**32 - 1
-# As many digits as always fit into int64.
+# At most as many digits as always fit into int64.
 _LABEL = re.compile(rb"\s*[+-]?[0-9]{1,18}\s*")
 
 
@@ -49,12 +49,11 @@ class Record:
     """A key and its named blobs.
 
     Attributes:
-        key: the record's name, by the key rule (`key_from_path`).
+        key: the record's name, which follows the key rule (`key_from_path`).
         fields: field name -> bytes-like, the image first. `cls` is the class number in ASCII.
-        path: the source's path below the converted folder, as it was; "" where there is none. Not part of the
-            fingerprint.
-        image: the field that was named as the image (`image_field`) where the data were opened; "" for the first of the
-            usual names. Such a record cannot be written unless it is that one.
+        path: the source's path below the converted folder, unchanged; "" if there is none. Not part of the fingerprint.
+        image: the field that was named as the image (`image_field`) when the data were opened; "" for the first field
+            with a usual name. Only a record in which these are the same can be written.
     """
 
     key: str
@@ -64,7 +63,7 @@ class Record:
 
     @property
     def label(self) -> int:
-        """The class number, -1 without a `cls` field.
+        """The class number, -1 if there is no `cls` field.
 
         Raises:
             RecordError: `cls` is not an integer.
@@ -85,7 +84,7 @@ class Record:
 
 
 def parse_label(key: str, blob: bytes | memoryview | None) -> int:
-    """The class number that a `cls` field holds, -1 where there is none."""
+    """The class number that a `cls` field holds, -1 if there is no field."""
     if blob is None:
         return -1
     number = class_number(blob)
@@ -95,7 +94,7 @@ def parse_label(key: str, blob: bytes | memoryview | None) -> int:
 
 
 def class_number(blob: bytes | memoryview) -> int | None:
-    """The integer in ASCII that a field holds; None where it holds anything else."""
+    """The integer in ASCII that a field holds; None if it holds anything else."""
     return int(bytes(blob)) if _LABEL.fullmatch(blob) else None
 
 
@@ -104,7 +103,7 @@ def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
 
     The last suffix is dropped unless `keep_suffix`. Every byte outside ``A-Za-z0-9_-/ ,;=+@()[]{}!#$&^~'`` and valid
     UTF-8 beyond ASCII is percent-escaped, and so are a leading `__`, a leading or trailing `/` and the second slash
-    of `//`, so that keys are distinct, can be reversed (`path_from_key`) and are read back right by plain webdataset.
+    of `//`, so that keys are distinct, can be reversed (`path_from_key`) and are read correctly by plain webdataset.
     A key longer than 480 bytes is cut and ends in `~` and a hash of the whole.
 
     >>> key_from_path("cat/1.5m view.JPG"), key_from_path("__meta__/x.png"), key_from_path("a.png", keep_suffix=True)
@@ -124,7 +123,7 @@ def key_from_path(path: str, *, keep_suffix: bool = False) -> str:
 
 
 def _escape(raw: bytes) -> bytes:
-    if _SIMPLE.fullmatch(raw):  # 0.5 us instead of 10, for nearly every name there is
+    if _SIMPLE.fullmatch(raw):  # 0.5 us instead of 10, for nearly every name
         return raw
     out = bytearray()
     for char in raw.decode("utf-8", "surrogateescape"):
@@ -137,7 +136,7 @@ def _escape(raw: bytes) -> bytes:
     if key.startswith(b"/"):
         key = b"%2F" + key[1:]
     key = key.replace(b"//", b"/%2F")
-    while b"//" in key:  # an odd run of slashes leaves one pair behind
+    while b"//" in key:  # an odd number of slashes leaves one pair
         key = key.replace(b"//", b"/%2F")
     if key.endswith(b"/"):
         key = key[:-1] + b"%2F"
@@ -154,7 +153,7 @@ def _shorten(key: bytes) -> str:
 
 
 def path_from_key(key: str) -> str:
-    """The path that a key stands for, without its suffix: the reverse of `key_from_path` (but for cut keys).
+    """The path that a key stands for, without its suffix: the reverse of `key_from_path` (except for shortened keys).
 
     Bytes that are not UTF-8 come back as Python's own file names have them (surrogateescape).
     """
@@ -163,10 +162,10 @@ def path_from_key(key: str) -> str:
 
 
 def check_key(key: str) -> bytes:
-    """The bytes of a key that follows the key rule.
+    """Return the bytes of a key.
 
     Raises:
-        RecordError: it does not.
+        RecordError: it does not follow the key rule.
     """
     if not isinstance(key, str) or not key:  # type: ignore[redundant-expr]  # callers may be untyped
         raise RecordError(f"a record's key must be a non-empty str, not {key!r}")
@@ -183,10 +182,10 @@ def check_key(key: str) -> bytes:
 
 
 def check_record(record: Record) -> None:
-    """Refuses what some format could not hold, or would read back as something else.
+    """Refuse a record that some format could not hold, or would read back as something else.
 
     Raises:
-        RecordError: names the key or field, what is wrong with it, and what is allowed.
+        RecordError: it names the key or field, what is wrong with it, and what is allowed.
     """
     key = record.key
     raw = check_key(key)
@@ -208,19 +207,19 @@ def check_record(record: Record) -> None:
 
 
 def is_field_name(name: object) -> TypeGuard[str]:
-    """Whether a field may be called so: lower-case letters, digits, `_`, `-` and inner dots, no leading `__`."""
+    """Whether this is a valid field name: lower-case letters, digits, `_`, `-` and inner dots, no leading `__`."""
     return isinstance(name, str) and _FIELD.fullmatch(name) is not None
 
 
-def _check_field(key: str, name: str, blob: object, room: int) -> None:
-    """Refuse a field's name, also where it is longer than the key leaves room for, or its content."""
+def _check_field(key: str, name: str, blob: object, longest: int) -> None:
+    """Refuse an invalid name or content of a field; the name has at most `longest` bytes beside the key."""
     if not is_field_name(name):
         raise RecordError(
             f"record {key!r}: field {name!r}: use lower-case letters, digits, '_', '-', inner dots; no leading '__'"
         )
     if name == "jpeg":
         raise RecordError(f"record {key!r}: field 'jpeg' is spelled 'jpg' here, so that every reader finds it")
-    if len(name) > room:
+    if len(name) > longest:
         raise RecordError(f"record {key!r}: key and field {name!r} together exceed {MAX_NAME_BYTES} bytes")
     if not isinstance(blob, (bytes, bytearray, memoryview)):
         raise RecordError(f"record {key!r}: field {name!r} must be bytes-like, not {type(blob).__name__}")

@@ -1,22 +1,22 @@
-"""Seeds for a whole program and for each worker process, as in PyTorch's notes on reproducibility.
+"""Seed a whole program and each worker process, as in PyTorch's notes on reproducibility.
 
-`seed_everything(seed)` in the main process and `DataLoader(..., worker_init_fn=seed_worker)` make what a user's own
-transform draws from `random`, `numpy.random` and `torch` repeat from run to run, and differ between workers, epochs
-and ranks. What fastdata itself draws does not pass through here: it is a function of (seed, epoch, index).
+With `seed_everything(seed)` in the main process and `DataLoader(..., worker_init_fn=seed_worker)`, the numbers that a
+user's own transform draws from `random`, `numpy.random` and `torch` repeat from run to run, and differ between workers,
+epochs and ranks. fastdata's own random numbers are independent of this: they are a function of (seed, epoch, index).
 
-How the numbers come about. For every epoch the DataLoader draws a 64-bit base seed (from its `generator`, else from
+The seeds of workers: for every epoch the DataLoader draws a 64-bit base seed (from its `generator`, else from
 torch's default one) and starts worker w with base + w, which is `torch.initial_seed()` there.
 
-- Rank 0: PyTorch's recipe to the letter: `random` and `numpy.random` get that number modulo 2**32, and torch's CPU
+- Rank 0: exactly PyTorch's recipe: `random` and `numpy.random` get that number modulo 2**32, and torch's CPU
   generator uses no more of it either. Workers of one epoch never share it; over many epochs two may by chance (0.5 %
   for 100 epochs of 64 workers), as with the recipe.
 - Other ranks, where all ranks were seeded alike: all three get the hash of (that number, rank). `random` and numpy
   use all of its 64 bits, numpy as an array of two 32-bit words.
 
-Not covered: with `num_workers=0` transforms run in the main process and draw from what `seed_everything` seeded, the
-same on every rank (give `seed_everything` a seed per rank, if that is not wanted). Persistent workers are seeded once
-and then draw on. `PYTHONHASHSEED`, which orders sets of strings, is read when Python starts: set it in the shell.
-The rank is torch.distributed's where there is a process group, else `RANK` with `WORLD_SIZE`, which torchrun sets, else
+Limits: with `num_workers=0` transforms run in the main process and draw from what `seed_everything` seeded, the
+same on every rank (otherwise give `seed_everything` a different seed on each rank). Persistent workers are seeded once
+and then continue. `PYTHONHASHSEED`, which orders sets of strings, is read when Python starts: set it in the shell.
+The rank is torch.distributed's if there is a process group, else `RANK` with `WORLD_SIZE`, which torchrun sets, else
 what Lightning's launcher sets (`fastdata.world`), else 0.
 """
 
@@ -42,18 +42,18 @@ _CUBLAS_VARIABLE, _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 def seed_everything(seed: int, deterministic: bool = False) -> None:
     """Seed `random`, `numpy.random` and torch (the CPU and every device) of this process.
 
-    A seed from 0 to 2**32 - 1 goes to each as it is; a wider or negative one is first made a 64-bit word
-    (`fastdata.seeding.word`), which numpy takes as two 32-bit words. (Of a wide seed torch's CPU generator uses the
-    lower 32 bits only; that is torch's.)
+    A seed from 0 to 2**32 - 1 is used unchanged; a wider or negative one is first reduced to a 64-bit word
+    (`fastdata.seeding.word`), which numpy takes as two 32-bit words. (torch's CPU generator itself uses only the lower
+    32 bits of a wide seed.)
 
     Args:
         seed: any integer.
         deterministic: also ask torch for deterministic algorithms only (an operation that has none then raises), switch
-            cuDNN's benchmark off, and set `CUBLAS_WORKSPACE_CONFIG` where it is not set. Call it before the first
+            cuDNN's benchmark off, and set `CUBLAS_WORKSPACE_CONFIG` if it is not set. Call it before the first
             use of CUDA, since cuBLAS reads that once. False leaves these settings as they are.
 
     Raises:
-        OptionError: the seed is no integer.
+        OptionError: the seed is not an integer.
     """
     number = seeding.word(seed)
     _seed_python_and_numpy(number)
@@ -63,11 +63,11 @@ def seed_everything(seed: int, deterministic: bool = False) -> None:
 
 
 class _SeedWorker:
-    """What `seed_worker` is: called in a worker, it seeds it.
+    """The class of `seed_worker`: called in a worker, it seeds that worker.
 
-    Not a plain function, for one reason: workers that start by spawn or forkserver know neither the process group nor a
-    `RANK` that was set late (a fork server keeps the environment that it started with). So the rank is looked up in
-    the parent, when this is pickled for them, and travels along.
+    Not a plain function, because workers that start by spawn or forkserver know neither the process group nor a `RANK`
+    that was set late (a fork server keeps the environment that it started with). So the rank is looked up in the
+    parent, when this object is pickled for them, and is part of the pickle.
     """
 
     __slots__ = ("_known_rank",)
@@ -75,7 +75,7 @@ class _SeedWorker:
     def __init__(self, rank: int | None = None) -> None:
         self._known_rank = rank
 
-    def __call__(self, worker_id: int) -> None:  # noqa: ARG002  (torch gives it; torch's seed already holds it)
+    def __call__(self, worker_id: int) -> None:  # noqa: ARG002  (torch passes it; torch's seed already depends on it)
         started_with = torch.initial_seed()
         rank = self._rank()
         if rank == 0:
@@ -96,16 +96,16 @@ class _SeedWorker:
 
 
 seed_worker = _SeedWorker()
-"""Seeds `random` and `numpy.random` of a DataLoader's worker (and torch, beyond rank 0): give it as `worker_init_fn`.
+"""Seed `random` and `numpy.random` of a DataLoader's worker (and torch, beyond rank 0): pass it as `worker_init_fn`.
 
-Called with the worker's number, as torch does. Raises OptionError where the environment names half a rank: `RANK`
-without `WORLD_SIZE`, or something else than integers.
+Called with the worker's number, as torch does. Raises OptionError if the environment has `RANK` without `WORLD_SIZE`,
+or if these are not integers.
 """
 
 
 def _seed_python_and_numpy(number: int) -> None:
     random.seed(number)
-    # The global generator on purpose: it is what users' transforms draw from.
+    # The global generator on purpose: users' transforms draw from it.
     np.random.seed(number if number < _SEED_32 else [number % _SEED_32, number // _SEED_32])
 
 

@@ -1,9 +1,9 @@
-"""Scaling of images: uint8 tensors flow in, normalised floating ones come out, with equal bits on CPU and GPU.
+"""Scale uint8 images to normalised floating ones, with equal bits on CPU and GPU.
 
-(x - 255 mean) / (255 std), computed in float32 whatever the result's type. It is torchvision's
-`normalize(to_dtype(x, torch.float32, scale=True), mean, std)` within rounding. It is not the one multiply-add that it
-could be: a GPU fuses that and rounds once where a CPU rounds twice, while a subtraction and a division are rounded
-alike everywhere. The two passes take a tenth of a millisecond for 256 images of 224 x 224 at 4 TB/s.
+The formula is (x - 255 mean) / (255 std), computed in float32 whatever the result's type. It is torchvision's
+`normalize(to_dtype(x, torch.float32, scale=True), mean, std)` within rounding. It is not a single multiply-add: a GPU
+fuses that and rounds once while a CPU rounds twice, but a subtraction and a division are rounded alike everywhere.
+ The two passes take a tenth of a millisecond for 256 images of 224 x 224 at 4 TB/s.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class Scaling:
-    """Scales and casts the images of a batch; what else is in it stays.
+    """Scale and cast the images of a batch; everything else stays as it is.
 
     Args:
-        mean: one number a channel, for values from 0 to 1.
-        std: the same.
+        mean: one number for each channel, for values from 0 to 1.
+        std: likewise.
         dtype: the result's type.
     """
 
@@ -44,7 +44,7 @@ class Scaling:
         self._placed: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
 
     def check(self, batch: object) -> None:
-        """Refuse a batch whose images are floating already: they would pass unscaled without a word.
+        """Refuse a batch whose images are floating already: they would silently stay unscaled.
 
         Raises:
             OptionError: there are floating tensors of an image's shape, and no uint8 ones.
@@ -59,9 +59,9 @@ class Scaling:
         if any(tensor.is_floating_point() and channel_axis(tensor) for tensor in found) and not any(
             is_image(tensor) for tensor in found
         ):
-            told = ", ".join(f"{name_of(tensor.dtype)} {tuple(tensor.shape)}" for tensor in found)
+            tensors = ", ".join(f"{name_of(tensor.dtype)} {tuple(tensor.shape)}" for tensor in found)
             raise OptionError(
-                f"mean, std and dtype scale uint8 images, and this batch has floating ones only ({told}): let the "
+                f"mean, std and dtype scale uint8 images, and this batch has floating ones only ({tensors}): let the "
                 "transform return uint8, or leave mean, std and dtype out"
             )
 
@@ -76,16 +76,16 @@ class Scaling:
 
     def _constants(self, device: torch.device, channels_first: bool) -> tuple[Tensor, Tensor]:
         # Tensors, never Python numbers: CUDA turns a division by a number into a product with its reciprocal, which
-        # rounds otherwise than the CPU's division.
-        place = device, channels_first
-        if place not in self._placed:
+        # rounds differently from the CPU's division.
+        key = device, channels_first
+        if key not in self._placed:
             shape = (_CHANNELS, 1, 1) if channels_first else (_CHANNELS,)
-            self._placed[place] = self._shift.view(shape).to(device), self._divisor.view(shape).to(device)
-        return self._placed[place]
+            self._placed[key] = self._shift.view(shape).to(device), self._divisor.view(shape).to(device)
+        return self._placed[key]
 
 
 def channel_axis(tensor: Tensor) -> int:
-    """Which dimension of a batch of images has the three channels, 1 before 3; 0 where the shape is no such batch's.
+    """The dimension of a batch of images with the three channels, 1 or 3; 0 if the shape is not that of such a batch.
 
     Three dimensions are not enough: 3 x H x W is one image, or three masks.
     """
@@ -95,14 +95,14 @@ def channel_axis(tensor: Tensor) -> int:
 
 
 def is_image(tensor: Tensor) -> bool:
-    """Whether this is a uint8 batch of images: N x 3 x H x W or N x H x W x 3."""
+    """Whether this is a batch of uint8 images: N x 3 x H x W or N x H x W x 3."""
     return tensor.dtype is torch.uint8 and channel_axis(tensor) > 0
 
 
 def make_scaling(
     mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype | None
 ) -> Scaling | None:
-    """The scaling that these arguments ask for; None where they ask for none.
+    """The scaling for these arguments; None if they are all None.
 
     Raises:
         OptionError: an argument that cannot be used; the message names it.

@@ -1,7 +1,7 @@
-"""Random numbers as a pure function of (seed, epoch, index, occurrence): integers flow in, 64-bit numbers flow out.
+"""Random numbers as a pure function of (seed, epoch, index, occurrence).
 
-Nothing here has a state, so a sample's numbers depend neither on the number of workers nor on what was drawn before.
-Promises: the parts are hashed as a sequence, not added up (seed 0, item 1 is not seed 1, item 0); for one seed, epoch
+Nothing here has state, so a sample's numbers depend neither on the number of workers nor on what was drawn before.
+Guarantees: the parts are hashed as a sequence, not added up (seed 0, item 1 is not seed 1, item 0); for one seed, epoch
 and stream, distinct indices give distinct keys, so that sorting by key is a permutation; a batch and a single index
 give the same bits; only 64-bit integer arithmetic is used, so bits depend on neither platform nor numpy's version.
 
@@ -12,7 +12,7 @@ OOPSLA 2014, with the finaliser that they call `mix64variant13` (D. Stafford, "B
                                                                       then occurrence and view, if one is not 0
     draw = mix64(key + (number + 1) * GAMMA)                          so a key is the start of a SplitMix64 generator
 
-Not covered: this is no cryptographic hash, and two unrelated keys may clash with the odds of 64-bit numbers.
+Limits: this is not a cryptographic hash, and two unrelated keys collide with the probability of 64-bit numbers.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _SHIFT_2, _MULTIPLIER_2 = 27, 0x94D049BB133111EB
 _SHIFT_3 = 31
 # A float64 holds 53 bits: the upper 53 of a draw, as a fraction, are uniform on [0, 1) and exact.
 _FRACTION_SHIFT, _FRACTION = 11, 2.0**-53
-# Where integers that are no 64-bit word start their fold, by sign; any two values that differ would do.
+# The start values for hashing integers that are not 64-bit words, by sign; any two different values would do.
 _WIDE_POSITIVE, _WIDE_NEGATIVE = 1, 2
 
 
 def key(*parts: SupportsIndex) -> int:
     """The 64-bit hash of a sequence of integers.
 
-    Any Python integer will do (`word` says how it is reduced). `key(1)`, `key(1, 0)` and `key(0, 1)` all differ.
+    Any Python integer is allowed (`word` reduces it to 64 bits). `key(1)`, `key(1, 0)` and `key(0, 1)` all differ.
 
     Raises:
-        OptionError: a part is no integer.
+        OptionError: a part is not an integer.
     """
     value = 0
     for part in parts:
@@ -58,7 +58,7 @@ def word(value: SupportsIndex) -> int:
     So -1 and 2**64 - 1, or n and n + 2**64, are different seeds.
 
     Raises:
-        OptionError: the value is no integer.
+        OptionError: the value is not an integer.
     """
     try:
         number = operator.index(value)  # True is 1 here: it may be a part of a key
@@ -83,17 +83,16 @@ def keys(
         seed: any integer.
         epoch: any integer.
         indices: sample indices, integers from 0.
-        stream: what the numbers are for; each purpose (order, augmentation, ...) takes another, so that it draws
-            numbers unrelated to the others'.
-        occurrences: how many times each index has come before in the epoch: one more part of the key, which the first
-            time (0) goes without.
-        view: which of several versions of one sample; a part behind the occurrence, which the first (0) goes without.
+        stream: the purpose of the numbers; each purpose (order, augmentation, ...) has its own stream, so that its
+            numbers are unrelated to the others'.
+        occurrences: how many times each index has come before in the epoch: one more part of the key, left out if 0.
+        view: which of several versions of one sample: a part after the occurrence, left out if 0.
 
     Returns:
         Keys in the shape of `indices` (a single index gives an array of one), distinct for distinct indices.
 
     Raises:
-        OptionError: a part is no integer, or an index is negative.
+        OptionError: a part is not an integer, or an index is negative.
     """
     given = np.atleast_1d(np.asarray(indices))
     if given.size == 0:
@@ -118,7 +117,7 @@ def _folded(keys: NDArray[np.uint64], part: NDArray[np.uint64] | np.uint64) -> N
 
 
 def bits(keys: NDArray[np.uint64], number: int = 0) -> NDArray[np.uint64]:
-    """Draw `number` (0, 1, 2, ...) of every key: 64 random bits each."""
+    """The draw with this number (0, 1, 2, ...) of every key: 64 random bits each."""
     return _mix_in_place(keys + np.uint64((number + 1) * _GAMMA & _MASK))
 
 
@@ -131,7 +130,7 @@ def uniform(keys: NDArray[np.uint64], count: int, *, first: int = 0) -> NDArray[
 
 
 def draw(key: int, number: int) -> float:
-    """Draw `number` of one key, the same as `uniform` gives, without arrays."""
+    """The draw with this number of one key, as `uniform` returns it, without arrays."""
     return (_mix(key + (number + 1) * _GAMMA) >> _FRACTION_SHIFT) * _FRACTION
 
 

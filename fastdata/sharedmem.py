@@ -1,9 +1,8 @@
 """SharedBlock: anonymous memory that processes share, without a name that could outlive them.
 
-In: a size. Out: a block of zeros that forked children see as it is, and that spawn and forkserver children receive
-while they are being started. On Linux it is a memfd: it takes nothing of `/dev/shm` (64 MB in a container), and the
-kernel frees it with the last process that maps it, whatever ended that process. Elsewhere it is an unlinked temporary
-file. `free_memory` says how much such a block may take.
+Forked children inherit a block; spawn and forkserver children receive it while they are being started. On Linux it is
+a memfd: it does not use `/dev/shm` (64 MB in a container), and the kernel frees it with the last process that maps it,
+however that process ends. Elsewhere it is an unlinked temporary file. `free_memory` returns how much a block may take.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-# Record locks exclude other processes, not other threads of this one; this does, held for microseconds only.
+# Record locks exclude other processes, but not other threads of this one; this lock does, for microseconds only.
 _threads = threading.Lock()
 
 
@@ -48,17 +47,17 @@ class SharedBlock:
     """A block of shared memory without a name.
 
     It is inherited by fork, and pickled only while a process is being started (as an argument of a `Process`, by a
-    DataLoader): nothing else can carry a descriptor.
+    DataLoader): no other pickle can carry a descriptor.
 
     Args:
-        size: bytes, at least 1.
+        size: the number of bytes, at least 1.
 
     Raises:
-        ResourceError: the system does not give so much.
+        ResourceError: the system does not provide so much memory.
     """
 
     def __init__(self, size: int) -> None:
-        with _told(size):
+        with _allocation_errors(size):
             descriptor = anonymous_file()
             try:
                 os.ftruncate(descriptor, size)
@@ -70,12 +69,12 @@ class SharedBlock:
     def _adopt(self, descriptor: int, size: int) -> None:
         self._map: mmap.mmap | None = mmap.mmap(descriptor, size)
         self._descriptor, self.size = descriptor, size
-        self._let_go = weakref.finalize(self, os.close, descriptor)  # also when nobody calls close()
-        self._let_go.atexit = False
+        self._close_descriptor = weakref.finalize(self, os.close, descriptor)  # also if close() is never called
+        self._close_descriptor.atexit = False
 
     @property
     def buffer(self) -> memoryview:
-        """A new view of the whole block, writable. Memory that is seen by a view stays until the view is dropped.
+        """A new, writable view of the whole block. The memory stays until all its views are dropped.
 
         Raises:
             ValueError: the block is closed.
@@ -85,25 +84,25 @@ class SharedBlock:
         return memoryview(self._map)
 
     def grow(self, size: int) -> None:
-        """Make the block `size` bytes long; memory is taken when it is touched.
+        """Make the block `size` bytes long; memory is allocated when it is touched.
 
-        Every process that holds the block calls this for itself. Views made before keep seeing the same memory.
+        Every process that holds the block must call this. Earlier views keep showing the same memory.
 
         Raises:
-            ResourceError: the system does not give so much.
+            ResourceError: the system does not provide so much memory.
         """
         if self._map is None:
             raise ValueError("this shared block is closed")
-        with _told(size):
+        with _allocation_errors(size):
             if os.fstat(self._descriptor).st_size < size:
                 os.ftruncate(self._descriptor, size)
             self._map, self.size = mmap.mmap(self._descriptor, size), size
 
     @contextmanager
     def locked(self) -> Iterator[memoryview]:
-        """Hold the block's lock, which excludes other processes and threads; gives a view for as long.
+        """Hold the block's lock, which excludes other processes and threads, and yield a view.
 
-        The kernel lets go of it when its holder dies, so nobody waits for the dead.
+        The kernel releases the lock when its holder dies, so nobody waits for a dead process.
         """
         with _threads, self.buffer as view:
             _lock(self._descriptor)
@@ -113,9 +112,9 @@ class SharedBlock:
                 _unlock(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the memory here; other processes keep theirs. Twice does no harm."""
-        self._let_go()
-        # Not mmap.close(), which refuses while a view is alive: dropped, the map goes with its last view.
+        """Release the memory in this process; others keep theirs. A second call does nothing."""
+        self._close_descriptor()
+        # Not mmap.close(), which fails while a view is alive: without this reference, the map ends with its last view.
         self._map = None
 
     def __enter__(self) -> Self:
@@ -139,8 +138,8 @@ class SharedBlock:
 
 
 @contextmanager
-def _told(size: int) -> Iterator[None]:
-    """What the system refuses, as an error that says so."""
+def _allocation_errors(size: int) -> Iterator[None]:
+    """Raise what the system refuses as a ResourceError with the reason."""
     try:
         yield
     except OSError as error:
@@ -151,18 +150,18 @@ def _told(size: int) -> Iterator[None]:
 
 def _attach(passed: Any, size: int) -> SharedBlock:
     block = SharedBlock.__new__(SharedBlock)
-    with _told(size):
+    with _allocation_errors(size):
         block._adopt(_received(passed), size)
     return block
 
 
 def anonymous_file() -> int:
-    """A descriptor of an empty file without a name, which ends with the last process that has it open."""
+    """A descriptor of an empty file without a name, which is deleted with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("fastdata", os.MFD_CLOEXEC)
         except OSError as error:  # an old kernel, or a sandbox that forbids it
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # a file would lack them, too
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # a temporary file would need them, too
                 raise
     # On Windows an open file cannot be unlinked; O_TEMPORARY deletes it with its last handle instead.
     descriptor, name = tempfile.mkstemp(prefix="fastdata-")
@@ -198,7 +197,7 @@ else:
 
     def _received(passed: Any) -> int:
         descriptor: int = passed.detach()
-        os.set_inheritable(descriptor, False)  # programs that the child starts have no business with it
+        os.set_inheritable(descriptor, False)  # programs that the child starts must not inherit it
         return descriptor
 
     def _lock(descriptor: int) -> None:
@@ -209,7 +208,7 @@ else:
 
 
 def free_memory() -> int:
-    """Bytes that this process and its children may still take: what the machine has, or its control group if less."""
+    """The bytes that this process and its children may still take: the machine's, or its control group's if fewer."""
     return max(0, min([_machine_free(), *_group_free()]))
 
 
@@ -224,11 +223,11 @@ def _machine_free() -> int:
         pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES")
         return pages * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return sys.maxsize  # no way to tell here: nothing is refused
+        return sys.maxsize  # unknown here: nothing is refused
 
 
 def _group_free(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup") -> Iterator[int]:
-    """What each control group around this process leaves, by versions 2 and 1."""
+    """Yield the free bytes of each control group around this process, of versions 2 and 1."""
     try:
         with open(membership, encoding="utf-8") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -242,16 +241,16 @@ def _group_free(root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgro
         else:
             continue
         folder = path.strip("/")
-        while True:  # every ancestor may set a limit; in a container the path may be the host's and not be there
-            left = _left(os.path.join(base, folder), limit, usage)
-            if left is not None:
-                yield left
+        while True:  # every ancestor may set a limit; in a container the path may be the host's and not exist
+            free = _free_below_limit(os.path.join(base, folder), limit, usage)
+            if free is not None:
+                yield free
             if not folder:
                 break
             folder = folder.rpartition("/")[0]
 
 
-def _left(folder: str, limit: str, usage: str) -> int | None:
+def _free_below_limit(folder: str, limit: str, usage: str) -> int | None:
     try:
         most, used = _number(os.path.join(folder, limit)), _number(os.path.join(folder, usage))
         with open(os.path.join(folder, "memory.stat"), encoding="ascii") as file:

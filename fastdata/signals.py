@@ -1,8 +1,8 @@
-"""Signals are for the program: it decides what they do, and its workers end with it and not before.
+"""Signals: only the main process handles them; workers ignore them and end with the main process.
 
 A terminal sends Ctrl-C, and a scheduler its warning before the end, to every process of a job. So workers ignore such
-signals from their first moment on: they are blocked while a worker is being started, which it inherits, until it
-ignores them. And steps that a handler which raises must not tear apart are done within `deferred_signals`.
+signals from the start: the signals are blocked while a worker is being started, and the worker inherits this until it
+ignores them. Steps that must not be interrupted by a handler that raises run within `deferred_signals`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def _numbers(*names: str) -> frozenset[int]:
     return frozenset(int(getattr(signal, name)) for name in names if hasattr(signal, name))
 
 
-# What a terminal or a scheduler sends to every process of a job.
+# Signals that a terminal or a scheduler sends to every process of a job.
 SENT_TO_ALL = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-# What tells a process of its own faults, children and clocks. A handler of the program is not a worker's, but to ignore
-# these would change what the worker itself does.
+# Signals about a process's own faults, children and timers. A worker drops the program's handlers of these, but must
+# not ignore them: that would change its own behaviour.
 _OWN = _numbers(
     "SIGCHLD",
     "SIGSEGV",
@@ -37,12 +37,12 @@ _OWN = _numbers(
     "SIGPROF",
 )
 _ALL = tuple(map(int, sorted(signal.valid_signals())))
-# How long a signal that came in a finalizer is deferred: by then the finalizer is over.
+# How long a signal that arrives in a finalizer is deferred: by then the finalizer has ended.
 _SOON_SECONDS = 0.01
 
 
 def program_signals() -> frozenset[int]:
-    """The signals that workers ignore: those sent to all processes of a job, and whatever the program handles."""
+    """The signals that workers ignore: those sent to all processes of a job, and those that the program handles."""
     return SENT_TO_ALL | (frozenset(_handled()) - _OWN)
 
 
@@ -52,7 +52,7 @@ def _handled() -> Iterator[int]:
 
 @contextmanager
 def blocked_signals(numbers: Iterable[int]) -> Iterator[None]:
-    """Block signals in this thread, and in the processes that it starts, until the block is left."""
+    """Block signals in this thread, and in the processes that it starts, until the `with` block exits."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -66,13 +66,13 @@ def blocked_signals(numbers: Iterable[int]) -> Iterator[None]:
 def ignore_signals(numbers: Iterable[int]) -> None:
     """In a worker: ignore these signals, which were blocked until now, and drop the program's handlers of others."""
     if threading.current_thread() is not threading.main_thread():
-        return  # a worker that the program runs in a thread of its own: nothing here is its to change
+        return  # a worker that the program runs in a thread must not change its signals
     for number in frozenset(_handled()) & _OWN:
         signal.signal(number, signal.SIG_DFL)
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
-        signal.set_wakeup_fd(-1)  # a fork's is the program's event loop
+        signal.set_wakeup_fd(-1)  # a forked child inherits that of the program's event loop
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
@@ -88,7 +88,7 @@ def deferred_signals() -> Iterator[None]:
         with _deferred(came):
             yield
     finally:
-        with ExitStack() as all_of_them:  # also the later ones, where an earlier one raises
+        with ExitStack() as all_of_them:  # also the later ones, if an earlier one raises
             for number in reversed(came):
                 all_of_them.callback(signal.raise_signal, number)
 
@@ -104,7 +104,7 @@ def deferred_signals_in_finalizer() -> Iterator[None]:
         for number in came:
             again = threading.Timer(_SOON_SECONDS, signal.raise_signal, (number,))
             again.daemon = True
-            with suppress(RuntimeError):  # Python ends, and starts no more threads
+            with suppress(RuntimeError):  # Python is exiting and starts no more threads
                 again.start()
 
 

@@ -1,7 +1,7 @@
-"""Batches as trees (nested containers) of tensors: apply a function to every tensor of a batch.
+"""Apply a function to every tensor of a batch, which is a tree (nested containers) of tensors.
 
-Promises: the nesting and the types of its containers stay; a container in which nothing changed is the very same
-object; no container that was given is changed.
+The nesting and the types of the containers stay; a container in which nothing changed is the very same object; no given
+container is modified.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 def map_tensors(tree: T, function: Callable[[Tensor], Tensor]) -> T:
     """The tree with every tensor replaced by the function's result.
 
-    Looked into: tuples, named tuples, lists, mappings and dataclasses. Everything else stays as it is, whatever
-    tensors it may hold, since nobody but its own class knows how it is put together.
+    Tuples, named tuples, lists, mappings and dataclasses are traversed. Everything else stays as it is, even if it
+    holds tensors, since only its own class knows how to rebuild it.
     """
     return cast(T, _mapped(tree, function))
 
@@ -42,13 +42,13 @@ def _mapping(tree: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
     if all(value is tree[key] for key, value in values.items()):
         return tree
     if isinstance(tree, MutableMapping):
-        # A copy, so that what a class adds (a default factory, an order, attributes) stays.
+        # A copy keeps what a class adds (a default factory, an order, attributes).
         clone = copy.copy(tree)
         clone.update(values)
         return clone
     try:
         return type(tree)(values)  # type: ignore[call-arg]
-    except TypeError:  # an immutable mapping that is made some other way
+    except TypeError:  # an immutable mapping with another constructor
         return values
 
 
@@ -69,5 +69,5 @@ def _dataclass(tree: Any, values: dict[str, Any]) -> Any:
         return tree
     clone = copy.copy(tree)
     for name, value in values.items():
-        object.__setattr__(clone, name, value)  # also where the class is frozen
+        object.__setattr__(clone, name, value)  # also if the class is frozen
     return clone

@@ -1,4 +1,4 @@
-"""Turn: whose turn it is in an iterator that several threads may draw from, one at a time."""
+"""Turn: a lock for iterators that several threads may draw from, one at a time."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ T = TypeVar("T")
 
 
 class Turn:
-    """A lock around `next`, which says so where one call is made inside another, and is free in a fork."""
+    """A lock around `next`. A nested call raises an error instead of waiting; a forked child finds the lock free."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock, self._thread, self._process = threading.Lock(), -1, os.getpid()
 
     @property
     def mine(self) -> bool:
-        """Whether this thread is inside."""
+        """Whether this thread holds the lock."""
         return self._thread == threading.get_ident() and self._process == os.getpid()
 
     def take(self, seconds: float) -> bool:
-        """Whether this thread has its turn within this time; False at once if it is inside already."""
+        """Acquire the lock within this time and return whether it worked; False at once if this thread holds it."""
         if self.mine:
             return False
-        if self._process != os.getpid():  # whoever was inside is a thread of the parent
-            self._begin()
+        if self._process != os.getpid():  # its holder is a thread of the parent
+            self._reset()
         if not self._lock.acquire(timeout=seconds):
             return False
         self._thread = threading.get_ident()
@@ -56,7 +56,7 @@ class Turn:
 
 
 class InTurn(Generic[T]):
-    """What a generator gives, to one thread at a time: by itself it would raise in all others."""
+    """The items of a generator, for one thread at a time: a plain generator would raise in all others."""
 
     def __init__(self, items: Generator[T, None, None]) -> None:
         self._items, self._turn = items, Turn()
@@ -69,6 +69,6 @@ class InTurn(Generic[T]):
             return next(self._items)
 
     def close(self) -> None:
-        """End the generator, once no other thread waits in it."""
+        """Close the generator, once no other thread is in it."""
         with self._turn:
             self._items.close()

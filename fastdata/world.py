@@ -1,11 +1,11 @@
-"""World: which rank of how many, and which worker of how many, as one frozen value.
+"""World: rank, world size, worker and number of workers, as one frozen value.
 
-Everything that divides work asks here, and then computes with the numbers: no other module reads RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK or torch's worker info. torch is looked at only if the program has imported it
-already: a program without it is rank 0 of 1.
+Everything that divides work gets these numbers here: no other module reads RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, NODE_RANK or torch's worker info. torch is used only if the program has imported it already: a program
+without it is rank 0 of 1.
 
-One rule for half an environment: RANK without WORLD_SIZE is refused, by whoever asks, even where it is 0. The other
-ranks of such a program would not know how many they are, and rank 0 alone would train on everything.
+RANK without WORLD_SIZE is always refused, even if it is 0: the other ranks of such a program would not know the world
+size, and rank 0 alone would train on everything.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A place among ranks (processes that train together) and workers (processes that load for one rank).
+    """The position among ranks (processes that train together) and workers (processes that load for one rank).
 
     Attributes:
-        rank: this rank, 0 .. world_size - 1.
+        rank: this rank, 0 to world_size - 1.
         world_size: the number of ranks.
-        worker: this DataLoader worker, 0 .. workers - 1; 0 in the main process.
+        worker: this DataLoader worker, 0 to workers - 1; 0 in the main process.
         workers: the number of workers, at least 1: without workers the main process does their work.
     """
 
@@ -46,24 +46,24 @@ class World:
 
     @classmethod
     def current(cls, rank: int | None = None, world_size: int | None = None) -> Self:
-        """The place of this process.
+        """The world as this process sees it.
 
         Args:
-            rank: this rank, or None to find out: torch.distributed if it is initialised, else the environment, else
-                0 of 1. In the environment RANK and WORLD_SIZE say it, as torchrun sets them; where only WORLD_SIZE and
-                LOCAL_RANK are set (Lightning's launcher), the rank is NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK.
+            rank: this rank, or None to find out: from torch.distributed if it is initialised, else from the
+                environment, else 0 of 1. torchrun sets RANK and WORLD_SIZE there; if only WORLD_SIZE and LOCAL_RANK
+                are set (Lightning's launcher), the rank is NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK.
             world_size: the number of ranks; given with `rank` or not at all.
 
         Raises:
-            OptionError: one without the other, numbers that do not fit, or an environment that does not say which rank
-                this is.
+            OptionError: one without the other, numbers that do not fit, or an environment that does not determine the
+                rank.
         """
         found = cls._given(rank, world_size) or distributed_ranks() or _environment_ranks() or (0, 1)
         return cls(*found, *_worker())
 
     @classmethod
     def expected(cls, rank: int | None = None, world_size: int | None = None) -> Self:
-        """As `current`, for whoever needs no rank yet: as rank 0, where that is known only once the training begins.
+        """As `current`, if no rank is needed yet: rank 0 if the rank is known only once the training begins.
 
         A launcher may set WORLD_SIZE long before torch.distributed knows the rank.
         """
@@ -77,7 +77,7 @@ class World:
         """How many ranks share this machine: LOCAL_WORLD_SIZE, as torchrun sets it, else 1.
 
         Raises:
-            OptionError: the variable is something else than an integer from 0.
+            OptionError: the variable is not an integer of at least 0.
         """
         return max(1, _variable("LOCAL_WORLD_SIZE") or 1)
 
@@ -89,7 +89,7 @@ class World:
 
 
 class UnknownRankError(OptionError):
-    """The number of ranks is known, and which of them this is is not."""
+    """The number of ranks is known, but not the rank of this process."""
 
     def __init__(self, message: str, world_size: int) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class UnknownRankError(OptionError):
 
 
 class WorkerInfo(NamedTuple):
-    """What torch tells of a DataLoader worker.
+    """What torch reports about a DataLoader worker.
 
     Attributes:
         worker: its number.
@@ -114,7 +114,7 @@ class WorkerInfo(NamedTuple):
 
 
 def distributed_ranks() -> tuple[int, int] | None:
-    """(rank, world size) by torch.distributed, None where it is not initialised."""
+    """(rank, world size) from torch.distributed, None if it is not initialised."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -122,7 +122,7 @@ def distributed_ranks() -> tuple[int, int] | None:
 
 
 def worker_info() -> WorkerInfo | None:
-    """Which worker of a torch DataLoader this process is, None where it is none."""
+    """Which worker of a torch DataLoader this process is, None if it is not a worker."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else WorkerInfo(int(info.id), int(info.num_workers), int(info.seed) - int(info.id))
@@ -134,7 +134,7 @@ def _worker() -> tuple[int, int]:
 
 
 def _environment_ranks() -> tuple[int, int] | None:
-    """(rank, world size) by the environment, None where it says nothing of ranks."""
+    """(rank, world size) from the environment, None if it does not state any."""
     rank, size = _variable("RANK"), _variable("WORLD_SIZE")
     if rank is None and size is None:
         return None
@@ -147,7 +147,7 @@ def _environment_ranks() -> tuple[int, int] | None:
 
 
 def _launched_rank(size: int) -> int:
-    """The rank from the node and the rank on it, as Lightning's launcher sets them."""
+    """The rank from the node's number and the local rank, as Lightning's launcher sets them."""
     local, node, each = _variable("LOCAL_RANK"), _variable("NODE_RANK") or 0, _variable("LOCAL_WORLD_SIZE")
     if size == 1:
         return 0
@@ -166,10 +166,10 @@ def _shown(name: str) -> str:
 
 
 def _variable(name: str) -> int | None:
-    """An environment variable as an int from 0, None where it is not set.
+    """An environment variable as an int of at least 0, None if it is not set.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: it is anything else.
     """
     text = os.environ.get(name)
     if text is None:

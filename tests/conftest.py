@@ -1,4 +1,4 @@
-"""What every test has: a check that it leaks nothing, and a small folder of pictures.
+"""Fixtures of every test: a check for leaks, and a small folder of images.
 
 Descriptors, threads and child processes that a test leaves behind fail it. What libraries open once and keep (devices,
 shared objects, the helpers of multiprocessing) is no leak.
@@ -26,7 +26,7 @@ from tests import images
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.load_profile("house")
 
-# A shell's background job and `nohup` leave their children signals that are ignored: tests of signals need them.
+# Children of a shell's background job or of `nohup` ignore signals, which tests of signals need.
 for _name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
     _number = getattr(signal, _name, None)
     if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
@@ -34,8 +34,8 @@ for _name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
 
 START_METHODS = [name for name in ("fork", "forkserver", "spawn") if name in multiprocessing.get_all_start_methods()]
 
-# Ends of processes and threads are noticed a little after the call that ends them; this is only how long a true leak
-# takes to be reported.
+# The end of a process or thread is noticed a little after the call that ends it; this is only the time until a real
+# leak is reported.
 _GRACE_S = 5.0
 _DESCRIPTORS = Path("/proc/self/fd")
 # Opened once by a library and kept: devices, kernel tables, shared objects, fonts, time zones.
@@ -118,15 +118,15 @@ def _drawn() -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for label, name in enumerate(("cat", "dog", "zebra")):
         for i in range(4):
-            picture = images.photo(96 + 16 * i, 80, seed=10 * label + i)
+            image = images.photo(96 + 16 * i, 80, seed=10 * label + i)
             kind: Callable[..., bytes] = images.png if i == 3 else images.jpeg
-            files[f"{name}/{i}.{kind.__name__.replace('jpeg', 'jpg')}"] = kind(picture)
+            files[f"{name}/{i}.{kind.__name__.replace('jpeg', 'jpg')}"] = kind(image)
     return files
 
 
 @pytest.fixture
 def photo_folder(tmp_path: Path, _drawn: dict[str, bytes]) -> Path:
-    """A folder of three class folders with four small pictures each: three JPEGs and a PNG."""
+    """A folder of three class folders with four small images each: three JPEGs and a PNG."""
     root = tmp_path / "photos"
     for path, content in _drawn.items():
         target = root / path

@@ -1,7 +1,7 @@
 """Data sets for the tests of formats: the same records, written in every format.
 
 `LAYOUTS` names each way in which a data set can lie on the disk; `write` makes one, and `RECORDS` is what most tests
-put into it: small, odd blobs that are no pictures, so that only formats are tested.
+put into it: small, odd blobs that are not images, so that only formats are tested.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastdata.converters.writers import create
 from fastdata.formats.base import Reader
 from tests import images
 
-# Layout -> the name of a data set of it.
+# Layout -> the name of a data set with it.
 LAYOUTS = {"lmdb": "data.lmdb", "hdf5": "data.h5", "tar": "data.tar", "shards": "data"}
 CLASSES = ("cat", "dog", "Ä\udcff/ugly")
 # So small that RECORDS need several shards.
@@ -62,7 +62,7 @@ def write(folder: Path, layout: str, records: Iterable[Record] = RECORDS, **opti
 def plain_images(path: Path, count: int = 24, *, damaged: Container[int] = ()) -> str:
     """Write PNGs of 16 x 16 pixels, each of one colour: red, green and blue are its index, which is its label, too.
 
-    So a transform and a test can tell which record they have. Those that are `damaged` are cut.
+    So a transform or a test can recognize the record. Those that are `damaged` are truncated.
     """
     with create(path) as writer:
         for i in range(count):
@@ -80,7 +80,7 @@ def files(path: str | Path) -> dict[str, bytes]:
 
 
 def content(reader: Reader) -> list[tuple[str, dict[str, bytes], str]]:
-    """All that a reader says of its records."""
+    """Everything that a reader returns about its records."""
     return [(item.key, dict(item.fields), item.path) for item in (reader[i] for i in range(len(reader)))]
 
 

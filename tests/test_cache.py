@@ -100,7 +100,7 @@ def test_workers_need_no_files(start_method: str, tmp_path: Path) -> None:
 
 
 def _cache_pss(pid: int) -> int:
-    """The share of shared blocks that is put down to a process, in bytes."""
+    """The part of the shared blocks that counts for a process, in bytes."""
     total, inside = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if "-" in line.split(" ", 1)[0]:
@@ -135,7 +135,7 @@ def test_all_processes_have_one_copy(tmp_path: Path) -> None:
     cached.close()
 
 
-def test_a_plain_pickle_carries_the_path_and_fills_anew(tmp_path: Path) -> None:
+def test_a_plain_pickle_holds_the_path_and_fills_a_new_cache(tmp_path: Path) -> None:
     path = packed(tmp_path / "set.tar")
     with open_reader(path) as inner, CachedReader(inner) as cached:
         blob = pickle.dumps(cached)
@@ -167,7 +167,7 @@ def test_files_that_grow_meanwhile_are_noticed(photo_folder: Path, monkeypatch: 
             CachedReader(inner)
 
 
-def test_a_closed_cache_says_so_and_views_stay(tmp_path: Path) -> None:
+def test_a_closed_cache_raises_and_views_stay(tmp_path: Path) -> None:
     with open_reader(packed(tmp_path / "set.h5")) as inner:
         cached = CachedReader(inner)
         view = cached.image(3)[1]

@@ -1,4 +1,4 @@
-"""Class folders that look like no classes are told of, by everybody who reads or converts the folder."""
+"""Class folders that do not look like classes are reported when the folder is read or converted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.command import run
 from tests.test_convert import put
 from tests.test_convert import run as convert
 
-BELONGS, PARTS, ONE = "look like images and what belongs to them", "look like parts", "looks like a part"
+BELONGS, PARTS, ONE = "look like images and their masks or labels", "look like parts", "looks like a part"
 
 
 @pytest.mark.parametrize(
-    ("names", "nested", "words"),
+    ("names", "nested", "messages"),
     [
         (["images", "masks"], False, [BELONGS]),
         (["image", "label"], False, [BELONGS]),
@@ -43,10 +43,10 @@ BELONGS, PARTS, ONE = "look like images and what belongs to them", "look like pa
         ([], False, []),
     ],
 )
-def test_names_that_are_no_classes(names: Sequence[str], nested: bool, words: Sequence[str]) -> None:
+def test_names_that_are_not_classes(names: Sequence[str], nested: bool, messages: Sequence[str]) -> None:
     found = doubts(names, nested=nested)
-    assert len(found) == len(words)
-    assert all(part in sentence for part, sentence in zip(words, found, strict=True))
+    assert len(found) == len(messages)
+    assert all(part in sentence for part, sentence in zip(messages, found, strict=True))
     assert all(repr(names[0]) in sentence for sentence in found[:1])
 
 
@@ -62,7 +62,7 @@ def masked(tmp_path: Path) -> Path:
     ids=["open", "dataset", "stream", "loader"],
 )
 def test_reading_warns_once(masked: Path, reads: Callable[[Path], Any]) -> None:
-    with pytest.warns(UserWarning, match="'images', 'masks' look like images and what belongs to them") as caught:
+    with pytest.warns(UserWarning, match="'images', 'masks' look like images and their masks or labels") as caught:
         made = reads(masked)
     assert len(caught) == 1
     reader = getattr(made, "reader", made)
@@ -82,7 +82,7 @@ def test_converting_and_the_command_warn(masked: Path, tmp_path: Path) -> None:
     assert err.startswith(f"warning: {masked}: 'images', 'masks' look like")
 
 
-def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
+def test_files_that_are_left_out_of_a_folder_are_reported(tmp_path: Path) -> None:
     put(tmp_path / "flat", {"1.png": images.png(images.photo(8, 8)), "note": b"text"})
     (tmp_path / "flat" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "flat" / "text.jpg").symlink_to("note")
@@ -91,11 +91,11 @@ def test_what_is_left_out_of_a_folder_is_told(tmp_path: Path) -> None:
     assert list(reader.paths) == ["1.png"]
 
 
-def test_a_folder_that_nobody_may_read_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_is_a_format_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str) -> None:  # root may read everything, so permissions are no test
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("fastdata.formats.any_manifest", refuse)
+    monkeypatch.setattr("fastdata.formats.detect.any_manifest", refuse)
     with pytest.raises(fastdata.FormatError, match=f"{tmp_path}: cannot be read: Permission denied"):
         fastdata.open(tmp_path)
 
@@ -109,14 +109,14 @@ def test_a_file_that_cannot_be_read_names_folder_and_record(tmp_path: Path) -> N
             read(0)
 
 
-ENDINGS = (
+SUFFIXES = (
     "sgi", "rgb", "bw", "xbm", "eps", "im", "msp", "pcx", "tga", "dds", "svg", "xpm", "wmf", "emf", "fits", "iff",
     "cin", "dpx", "mng", "jng", "fli", "psd", "jxl", "heic", "cr2", "3fr",
 )  # fmt: skip
 
 
-def test_names_that_say_image_are_rejected_by_name(tmp_path: Path) -> None:
-    files = {f"x.{ending}": b"no" for ending in ENDINGS}
+def test_files_with_the_suffix_of_an_image_are_rejected(tmp_path: Path) -> None:
+    files = {f"x.{suffix}": b"no" for suffix in SUFFIXES}
     src = put(tmp_path / "src", {"1.png": images.png(images.photo(8, 8)), "notes.raw2": b"no", **files})
     report = convert(src, tmp_path / "out.tar", encode="keep")
     assert sorted(note.path for note in report.rejected) == sorted(files)

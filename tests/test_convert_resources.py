@@ -62,7 +62,7 @@ def test_no_file_is_rejected_for_it(
 
     (tmp_path / "a.png").write_bytes(b"x")
     monkeypatch.setattr("fastdata.formats.folder.read_file", fails)
-    with pytest.raises(fastdata.ResourceError, match=r"^a\.png: .* says nothing of the data") as caught:
+    with pytest.raises(fastdata.ResourceError, match=r"^a\.png: .* says nothing about the data") as caught:
         file_recoder(os.fsencode(tmp_path), RecodeOptions())(ImageRef("a", "a.png", -1))
     assert type(caught.value) is kind
 

@@ -1,4 +1,4 @@
-"""Descriptors: as few as the process may have, over all its readers, however many files there are."""
+"""Descriptors: no more than the process may have, over all its readers, however many files there are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDS = [Record(f"{number}", {"png": images.png(images.photo(8, 8, seed=number
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A data set with one record a shard."""
+    """A data set with one record in each shard."""
     return samples.write(tmp_path, "shards", RECORDS, shard_size=1)
 
 
@@ -65,7 +65,7 @@ def test_how_many_stay_open_follows_the_limit(limited: Callable[[int], None], pa
 
 
 @pytest.mark.parametrize("readers", [1, 3])
-def test_they_give_way_when_descriptors_run_out(
+def test_handles_are_released_when_descriptors_run_out(
     limited: Callable[[int], None], path: str, readers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_SHARE", 1)  # as if nothing else in the process needed any
@@ -80,7 +80,9 @@ def test_they_give_way_when_descriptors_run_out(
     assert opened(path) == 0
 
 
-def test_they_give_way_in_threads(limited: Callable[[int], None], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_are_released_in_threads(
+    limited: Callable[[int], None], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_SHARE", 1)
     with fastdata.open(path) as reader, ThreadPoolExecutor(6) as pool:
         list(pool.map(len, [()] * 6))
@@ -90,7 +92,7 @@ def test_they_give_way_in_threads(limited: Callable[[int], None], path: str, mon
             assert found == [item.fields for item in RECORDS]
 
 
-def test_those_that_are_used_stay(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_use_stay_open(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_KEPT", 8)
     count = []
     with fastdata.open(path) as reader:
@@ -102,7 +104,7 @@ def test_those_that_are_used_stay(path: str, monkeypatch: pytest.MonkeyPatch) ->
     assert len(count) <= COUNT, "the first shard was opened again and again"
 
 
-def test_every_way_of_reading_does_with_few(limited: Callable[[int], None], path: str) -> None:
+def test_every_way_of_reading_needs_few(limited: Callable[[int], None], path: str) -> None:
     limited(40)
     assert run("verify", path, "--quiet", "--workers", "4")[0] == 0
     data = fastdata.ImageDataset(path)
@@ -123,7 +125,7 @@ def test_a_reader_that_is_dropped_leaves_none(path: str) -> None:
     assert opened(path) == 0
 
 
-def test_a_file_that_was_let_go_and_replaced_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_released_and_replaced_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_KEPT", 1)
     with fastdata.open(path) as reader:
         assert reader[0] != reader[1]  # now the second is open

@@ -1,4 +1,4 @@
-"""CUDAPrefetcher: the passage of batches anywhere, and on a GPU the streams, events and memory."""
+"""CUDAPrefetcher: batches on any device, and streams, events and memory on a GPU."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Broken(Exception):
     pass
 
 
-def pictures(count: int, size: int = 8, seed: int = 0) -> torch.Tensor:
+def image_batch(count: int, size: int = 8, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
 
 
 def batches(count: int, size: int = 8) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(pictures(4, size, seed), torch.arange(4) + seed) for seed in range(count)]
+    return [(image_batch(4, size, seed), torch.arange(4) + seed) for seed in range(count)]
 
 
 def each(items: Iterable[Any], do: Callable[[Any], object]) -> None:
@@ -45,15 +45,20 @@ def each(items: Iterable[Any], do: Callable[[Any], object]) -> None:
 
 
 def test_without_work_the_very_same_objects_pass() -> None:
-    given: list[Any] = [*batches(2), {"x": pictures(1)}, None, "text", [np.zeros(2)]]
+    given: list[Any] = [*batches(2), {"x": image_batch(1)}, None, "text", [np.zeros(2)]]
     got = list(CUDAPrefetcher(given, "cpu"))
     assert all(new is old for new, old in zip(got, given, strict=True))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_scaling_of_pictures_only(device: str) -> None:
+def test_scaling_of_images_only(device: str) -> None:
     masks = torch.ones(4, 8, 8, dtype=torch.uint8)
-    given: Any = {"image": pictures(4), "views": [Pair(pictures(2), torch.tensor([1, 2]))], "mask": masks, "key": "a"}
+    given: Any = {
+        "image": image_batch(4),
+        "views": [Pair(image_batch(2), torch.tensor([1, 2]))],
+        "mask": masks,
+        "key": "a",
+    }
     (got,) = CUDAPrefetcher([given], device, mean=IMAGENET_MEAN, std=IMAGENET_STD, dtype=torch.bfloat16)
     scaling = make_scaling(IMAGENET_MEAN, IMAGENET_STD, torch.bfloat16)
     assert scaling is not None
@@ -71,7 +76,7 @@ def test_scaling_of_pictures_only(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory_format_stays(device: str) -> None:
-    last = pictures(4).contiguous(memory_format=torch.channels_last)
+    last = image_batch(4).contiguous(memory_format=torch.channels_last)
     for dtype in (None, torch.float32, torch.float16):
         (got,) = CUDAPrefetcher([last], device, dtype=dtype)
         assert got.is_contiguous(memory_format=torch.channels_last)
@@ -82,7 +87,7 @@ def test_memory_format_stays(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_around_a_loader_with_a_tail_batch(device: str, workers: int) -> None:
-    loader = DataLoader(TensorDataset(pictures(10), torch.arange(10)), batch_size=4, num_workers=workers)
+    loader = DataLoader(TensorDataset(image_batch(10), torch.arange(10)), batch_size=4, num_workers=workers)
     prefetcher = CUDAPrefetcher(loader, device, mean=IMAGENET_MEAN, std=IMAGENET_STD)
     assert len(prefetcher) == 3
     for _ in range(2):
@@ -93,7 +98,7 @@ def test_around_a_loader_with_a_tail_batch(device: str, workers: int) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_an_exception_of_the_loader_comes_in_its_place(device: str, count: int) -> None:
+def test_an_exception_of_the_loader_is_raised_in_its_turn(device: str, count: int) -> None:
     def failing() -> Iterator[Any]:
         yield from batches(count)
         raise Broken("in the loader")
@@ -105,7 +110,7 @@ def test_an_exception_of_the_loader_comes_in_its_place(device: str, count: int) 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_an_exception_of_the_data_set_comes_in_its_place(device: str) -> None:
+def test_an_exception_of_the_data_set_is_raised_in_its_turn(device: str) -> None:
     loader = DataLoader(FailsAt(9), batch_size=4)
     got: list[int] = []
     with pytest.raises(Broken):
@@ -175,8 +180,8 @@ def test_a_loader_that_is_its_own_iterator_is_not_closed() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_workers_end_after_an_early_break(device: str) -> None:
-    # The fixture that looks for children left behind does the checking.
-    loader = DataLoader(TensorDataset(pictures(64)), batch_size=2, num_workers=2)
+    # The fixture that fails on child processes left behind does the checking.
+    loader = DataLoader(TensorDataset(image_batch(64)), batch_size=2, num_workers=2)
     for _ in CUDAPrefetcher(loader, device):
         break
 
@@ -187,10 +192,10 @@ def test_on_the_cpu_no_batch_is_held_for_the_consumer() -> None:
     def loader() -> Iterator[torch.Tensor]:
         for seed in range(3):
             assert all(source() is None for source in alive)
-            picture = pictures(2, seed=seed)
-            alive.append(weakref.ref(picture))
-            yield_now = [picture]
-            del picture
+            image = image_batch(2, seed=seed)
+            alive.append(weakref.ref(image))
+            yield_now = [image]
+            del image
             yield yield_now.pop()
 
     for scaled in CUDAPrefetcher(loader(), "cpu", dtype=torch.float32):
@@ -221,7 +226,7 @@ def test_attributes_of_the_loader() -> None:
 
 
 def test_copies_and_pickles() -> None:
-    prefetcher = CUDAPrefetcher([pictures(1)], "cpu", dtype=torch.float32)
+    prefetcher = CUDAPrefetcher([image_batch(1)], "cpu", dtype=torch.float32)
     for again in (copy.copy(prefetcher), pickle.loads(pickle.dumps(prefetcher))):
         assert torch.equal(next(iter(again)), next(iter(prefetcher)))
 
@@ -232,10 +237,10 @@ def test_a_length_only_where_the_loader_has_one() -> None:
     assert list(CUDAPrefetcher(iter([1]), "cpu")) == [1]
 
 
-def test_floating_pictures_are_refused_when_scaling_was_asked_for() -> None:
+def test_floating_images_are_refused_when_scaling_was_asked_for() -> None:
     with pytest.raises(OptionError, match="let the transform return uint8"):
         list(CUDAPrefetcher([(torch.zeros(2, 3, 4, 4), 1)], "cpu", dtype=torch.float16))
-    assert list(CUDAPrefetcher([(pictures(1), "a")], "cpu", dtype=torch.float16))
+    assert list(CUDAPrefetcher([(image_batch(1), "a")], "cpu", dtype=torch.float16))
 
 
 def test_the_default_device() -> None:
@@ -244,12 +249,12 @@ def test_the_default_device() -> None:
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", 99, 1.5])
-def test_devices_that_cannot_be(device: Any) -> None:
+def test_impossible_devices_are_refused(device: Any) -> None:
     with pytest.raises(OptionError, match="device must be"):
         CUDAPrefetcher([], device)
 
 
-def test_a_loader_that_cannot_be() -> None:
+def test_an_impossible_loader_is_refused() -> None:
     with pytest.raises(OptionError, match=r"loader must be an iterable of batches, like .* not 5"):
         CUDAPrefetcher(5, "cpu")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="mean and std go together"):
@@ -259,6 +264,6 @@ def test_a_loader_that_cannot_be() -> None:
 @pytest.mark.slow
 def test_a_device_without_streams() -> None:
     # The path that MPS and others take; `meta` is the one such device that every torch has.
-    (got,) = CUDAPrefetcher([(pictures(2), "a")], "meta", dtype=torch.float16)
+    (got,) = CUDAPrefetcher([(image_batch(2), "a")], "meta", dtype=torch.float16)
     assert got[0].device.type == "meta"
     assert got[0].dtype is torch.float16

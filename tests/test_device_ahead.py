@@ -1,4 +1,4 @@
-"""one_ahead: each item is given once the next one has been made, and failures come in their place."""
+"""one_ahead: each item is given once the next one has been made, and failures are raised in their turn."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_one_ahead_gives_all_and_then_fails_in_place(count: int) -> None:
     assert got == list(range(count))
 
 
-def test_one_ahead_does_not_hold_an_interrupt_back() -> None:
+def test_one_ahead_raises_an_interrupt_at_once() -> None:
     def interrupted() -> Iterator[int]:
         yield 0
         raise KeyboardInterrupt
@@ -73,20 +73,20 @@ def test_a_failure_leaves_no_cycle_behind() -> None:
         gc.enable()
 
 
-def test_a_state_is_that_of_the_batch_which_was_handed_over(photo_folder: Path) -> None:
-    """As around a fastdata loader on CUDA: one batch has left the loader that training has not had yet."""
+def test_a_state_is_that_of_the_batch_that_was_delivered(photo_folder: Path) -> None:
+    """As around a fastdata loader on CUDA: the loader is one batch ahead of the training loop."""
     loader = fastdata.DataLoader(str(photo_folder), 4, num_workers=0, fields=("index",))
     progress = Progress(loader)
     seen = []
-    for _ in one_ahead(progress.noting(iter(loader))):
-        progress.hand_over()
-        state = progress.behind(loader.state_dict())
+    for _ in one_ahead(progress.recording(iter(loader))):
+        progress.deliver()
+        state = progress.as_delivered(loader.state_dict())
         seen.append((state["epoch"], state["consumed"], state["over"]))
     assert seen == [(0, 4, False), (0, 8, False), (0, 12, True)]
-    progress.hand_over()  # the end
-    assert progress.behind(loader.state_dict()) == loader.state_dict()
+    progress.deliver()  # the end
+    assert progress.as_delivered(loader.state_dict()) == loader.state_dict()
     loader.set_epoch(7)
-    assert progress.behind(loader.state_dict())["epoch"] == 7
+    assert progress.as_delivered(loader.state_dict())["epoch"] == 7
 
 
 def test_the_prefetcher_resumes_a_loader(photo_folder: Path) -> None:
@@ -108,4 +108,4 @@ def test_other_loaders_are_not_asked_for_states() -> None:
         def state_dict(self) -> None:
             raise AssertionError
 
-    assert list(Progress(Loader()).noting(iter([1, 2]))) == [1, 2]
+    assert list(Progress(Loader()).recording(iter([1, 2]))) == [1, 2]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastdata.device import IMAGENET_MEAN, IMAGENET_STD, CUDAPrefetcher
-from tests.test_device import Broken, batches, needs_cuda, pictures
+from tests.test_device import Broken, batches, image_batch, needs_cuda
 
 
 def busy(cycles: int = 50_000_000) -> None:
@@ -114,7 +114,7 @@ def test_an_early_end_with_copies_in_flight(end: str) -> None:
 
 @needs_cuda
 def test_tensors_that_are_there_already() -> None:
-    given = [(pictures(4, seed=seed).cuda(), pictures(1, seed=seed)) for seed in range(4)]
+    given = [(image_batch(4, seed=seed).cuda(), image_batch(1, seed=seed)) for seed in range(4)]
     for (there, _), (images, moved) in zip(given, CUDAPrefetcher(given, "cuda"), strict=True):
         assert images is there
         assert moved.is_cuda

@@ -1,4 +1,4 @@
-"""Which field is the image in data that others wrote, and that no record without one is passed over."""
+"""Which field is the image in foreign data; records without one are never skipped silently."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(folder: Path, kind: str, entries: Mapping[str, bytes], name: str = "x"
 
 
 def served(path: Any, **options: Any) -> list[int]:
-    """The first pixel of the first image, by every way that there is."""
+    """The first pixel of the first image, by every way of reading."""
     with fastdata.open(path, **options) as reader, pickle.loads(pickle.dumps(reader)) as copy:
         for one in (reader, copy):
             assert one[0].fields[one[0].image_field] == bytes(one.image(0)[1])
@@ -101,7 +101,7 @@ def test_any_field_can_be_named_as_the_image(kind: str, tmp_path: Path) -> None:
     named = write(tmp_path, kind, {"a.photo": PNG, "b.photo": b"none"}, "named")
     with fastdata.open(named, image_field="photo") as reader:
         (found,) = problems(reader, 1)
-        assert (found.name, found.words.partition(":")[0]) == ("b", "field 'photo'")
+        assert (found.name, found.message.partition(":")[0]) == ("b", "field 'photo'")
     with fastdata.open(path, image_field="input.png") as reader:
         record = reader[0]
         assert record.image_field == "input.png"
@@ -131,7 +131,7 @@ PICKLED = pickle.dumps((JPEG, 3))
 
 
 @pytest.mark.parametrize(
-    ("kind", "entries", "words"),
+    ("kind", "entries", "message"),
     [
         ("lmdb", {str(n): PICKLED for n in range(40)}, "40 entries, none of them .*image .*'0'"),
         ("lmdb", {f"{n}.pkl": PICKLED for n in range(40)}, "40 entries, none of them .*image .*'0'"),
@@ -146,15 +146,17 @@ PICKLED = pickle.dumps((JPEG, 3))
         ("tar", {"0.jpg": JPEG, "1.jpg": JPEG, "0.cls": b"0", "1.cls": b"1"}, "2 of 4 records with no image"),
     ],
 )
-def test_what_is_no_image_is_counted(kind: str, entries: dict[str, bytes], words: str, tmp_path: Path) -> None:
+def test_records_without_an_image_are_counted(
+    kind: str, entries: dict[str, bytes], message: str, tmp_path: Path
+) -> None:
     path = write(tmp_path, kind, entries)
     for way in (fastdata.open, fastdata.ImageDataset, fastdata.ImageStream, fastdata.DataLoader):
-        with pytest.raises(FormatError, match=words) as told:
+        with pytest.raises(FormatError, match=message) as caught:
             way(path)
-        assert path in str(told.value)
+        assert path in str(caught.value)
 
 
-def test_what_lies_beside_the_records_is_passed_over(tmp_path: Path) -> None:
+def test_entries_beside_the_records_are_skipped(tmp_path: Path) -> None:
     beside = {"README": b"", "LICENSE": b"text", "readme.md": b"# text", "__meta__/x.json": b"{}", ".hidden.jpg": b""}
     assert len(fastdata.open(write(tmp_path, "tar", {**beside, "a.jpg": JPEG}))) == 1
     books = dict.fromkeys(("__len__", "__keys__", "num-samples", "length", "keys", "meta_info", "__a__.json"), b"2")

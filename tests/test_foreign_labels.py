@@ -1,4 +1,4 @@
-"""Labels in data that others wrote: read right, or an error that says how; never -1 in silence."""
+"""Labels of foreign data: read correctly, or an error that says how to read them; never silently -1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def described(**more: Any) -> list[Any]:
 
 
 def labels(path: Any, **options: Any) -> list[int]:
-    """By every way that there is."""
+    """By every way of reading."""
     with fastdata.open(path, **options) as reader, pickle.loads(pickle.dumps(reader)) as copy:
         found = reader.labels.tolist()
         assert copy.labels.tolist() == found
@@ -64,7 +64,7 @@ def test_entries_of_labels_beside_entries_of_images(tmp_path: Path) -> None:
         assert reader[1].fields == {"jpg": JPEG, "label": b"1"}
 
 
-def test_labels_that_are_words_or_missing_beside_entries_of_images(tmp_path: Path) -> None:
+def test_labels_that_are_text_or_missing_beside_entries_of_images(tmp_path: Path) -> None:
     entries = NUMBERED | {f"label-{n:09d}": b"word" for n in range(1, COUNT + 1)}
     words = write(tmp_path, "lmdb", entries, "words")
     with pytest.raises(FormatError, match=r"6 label.? without an integer .*'image-000000001'.*b'word'.*label_field="):
@@ -162,17 +162,17 @@ REFUSED = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", REFUSED)
 def test_labels_that_are_not_understood_are_refused(kind: str, case: str, tmp_path: Path) -> None:
-    entries, words = REFUSED[case]
+    entries, message = REFUSED[case]
     path = write(tmp_path, kind, entries)
     for way in (fastdata.open, fastdata.ImageDataset, fastdata.ImageStream, fastdata.DataLoader):
-        with pytest.raises(FormatError, match=f"{words}.*label_field=''") as told:
+        with pytest.raises(FormatError, match=f"{message}.*label_field=''") as caught:
             way(path)
-        assert path in str(told.value)
+        assert path in str(caught.value)
     assert labels(path, label_field="") == [-1] * (len(entries) // 2)
 
 
 @pytest.mark.parametrize(
-    ("field", "words"),
+    ("field", "message"),
     [
         ("json:label", r"1 label.? without an integer .record '2': there is no 'label' in dict \['width'\]"),
         ("json", "4 label.? without an integer"),
@@ -181,16 +181,16 @@ def test_labels_that_are_not_understood_are_refused(kind: str, case: str, tmp_pa
         ("json:width", "1 label .*'width' in field 'json' is 2.5"),
     ],
 )
-def test_a_named_label_that_some_records_lack_is_an_error(field: str, words: str, tmp_path: Path) -> None:
+def test_a_named_label_that_some_records_lack_is_an_error(field: str, message: str, tmp_path: Path) -> None:
     rows = ['{"label": 0, "width": 1}', '{"label": "1", "width": 1}', '{"width": 2.5}', '{"label": 3, "width": 1}']
     entries = pairs("json", rows) | {"0.txt": b"1", "3.txt": b"1", "1.text": b"1", "2.text": b"a"}
     path = write(tmp_path, "tar", {name: entries[name] for name in sorted(entries)})
-    with pytest.raises(FormatError, match=words):
+    with pytest.raises(FormatError, match=message):
         fastdata.open(path, label_field=field)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_label_is_none(kind: str, tmp_path: Path) -> None:
+def test_fields_that_are_not_labels_give_none(kind: str, tmp_path: Path) -> None:
     """Captions, descriptions and masks, as img2dataset and others write them."""
     texts = ["a cat", "2009", "a dog", "7", "text", "more"]
     about = described(caption=texts, similarity=[0.3] * COUNT, exif=['{"ImageDescription": "label"}'] * COUNT)
@@ -204,11 +204,11 @@ def test_what_is_no_label_is_none(kind: str, tmp_path: Path) -> None:
     assert labels(write(tmp_path, kind, deep, "deep")) == [-1] * 3
 
 
-def test_a_file_of_labels_beside_the_data_is_told_of(tmp_path: Path) -> None:
-    for kind, place in (("lmdb", tmp_path / "x.lmdb" / "labels.csv"), ("tar", tmp_path / "train_labels.json")):
+def test_a_file_of_labels_beside_the_data_is_reported(tmp_path: Path) -> None:
+    for kind, path in (("lmdb", tmp_path / "x.lmdb" / "labels.csv"), ("tar", tmp_path / "train_labels.json")):
         path = write(tmp_path, kind, {"a.jpg": JPEG, "b.jpg": JPEG})
-        place.write_text("a,1")
-        with pytest.raises(FormatError, match=rf"no record has a label, and {place.name!r} beside the data.*=''"):
+        path.write_text("a,1")
+        with pytest.raises(FormatError, match=rf"no record has a label, and {path.name!r} beside the data.*=''"):
             fastdata.open(path)
         assert labels(path, label_field="") == [-1, -1]
         labelled = write(tmp_path, kind, {"a.jpg": JPEG, "a.cls": b"3"}, "y")

@@ -1,4 +1,4 @@
-"""LMDBs that others wrote: read where they lie, or refused in words; never a signal."""
+"""Foreign LMDBs: read in place, or refused with an error; never a crash."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def found(path: str) -> dict[str, dict[str, bytes]]:
         return {reader.keys[i]: dict(reader[i].fields) for i in range(len(reader))}
 
 
-def picture() -> bytes:
+def png_image() -> bytes:
     out = io.BytesIO()
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(out, "png")
     return out.getvalue()
 
 
 def test_file_names_as_keys(tmp_path: Path) -> None:
-    """As mmengine and others write them."""
+    """As written by mmengine and others."""
     path = make(tmp_path, {b"b/2.png": b"two" * 3000, b"a/1.jpg": b"one", b"a/1-2.jpg": b"dash"})
     assert found(path) == {"a/1-2": {"jpg": b"dash"}, "a/1": {"jpg": b"one"}, "b/2": {"png": b"two" * 3000}}
 
@@ -54,8 +54,8 @@ def test_keys_and_fields_as_ours(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_suffix_are_known_by_content(tmp_path: Path) -> None:
-    path = make(tmp_path, {b"000000": picture(), b"__len__": pickle.dumps(1), b"__keys__": pickle.dumps([b"000000"])})
-    assert found(path) == {"000000": {"png": picture()}}
+    path = make(tmp_path, {b"000000": png_image(), b"__len__": pickle.dumps(1), b"__keys__": pickle.dumps([b"000000"])})
+    assert found(path) == {"000000": {"png": png_image()}}
 
 
 def test_a_field_that_comes_twice_is_refused(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_users_own_environment_may_stay_open(tmp_path: Path) -> None:
         assert found(path) == {"a": {"jpg": b"1"}}
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     named = tmp_path / "named"
     with lmdb.open(str(named), max_dbs=2) as environment:
         train = environment.open_db(b"train")
@@ -115,7 +115,7 @@ def test_the_walk_finds_what_lmdb_finds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cut_and_damaged_files_are_errors_in_words(tmp_path: Path) -> None:
+def test_cut_and_damaged_files_are_errors(tmp_path: Path) -> None:
     path = Path(make(tmp_path, {b"%04d.jpg" % i: bytes([i % 251]) * (i % 7 * 900) for i in range(300)}))
     data = path / "data.mdb"
     whole = data.read_bytes()
@@ -127,8 +127,8 @@ def test_cut_and_damaged_files_are_errors_in_words(tmp_path: Path) -> None:
             assert found(str(path)) == content  # only pages that are free were cut away
             assert length > 0.8 * len(whole)
         except FormatError as error:
-            words = str(error)
-            assert "foreign" in words
+            message = str(error)
+            assert "foreign" in message
     pages = range(0, len(whole), 4096)
     for _ in range(200):
         damaged = bytearray(whole)
@@ -138,8 +138,8 @@ def test_cut_and_damaged_files_are_errors_in_words(tmp_path: Path) -> None:
         try:
             found(str(path))
         except FormatError as error:
-            words = str(error)
-            assert "foreign" in words
+            message = str(error)
+            assert "foreign" in message
 
 
 def test_ours_without_its_index_reads_as_foreign(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tars that others wrote: grouped as webdataset groups them, or refused in words."""
+"""Foreign tars: grouped as webdataset groups them, or refused with an error."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_kind_of_header(tmp_path: Path, kind: int) -> None:
     assert found(str(tmp_path / "x.tar")) == {**READ, long: {"jpg": b"long"}, "ünï": {"jpg": b"u"}}
 
 
-def test_members_that_are_no_samples_are_skipped(tmp_path: Path) -> None:
+def test_members_that_are_not_samples_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as tar:
         for kind, name in (
@@ -90,8 +90,8 @@ def test_several_are_one(tmp_path: Path) -> None:
         (tmp_path / f"x-{number:06d}.tar").write_bytes(pack({f"{number}.jpg": b"%d" % number, f"{number}.cls": b"1"}))
     wanted = [str(number) for number in range(12)]
     shards = [str(tmp_path / f"x-{number:06d}.tar") for number in range(12)]
-    for place in (str(tmp_path), shards, f"{tmp_path}/x-*.tar", f"{tmp_path}/x-{{000000..000011}}.tar"):
-        with fastdata.open(place) as reader, pickle.loads(pickle.dumps(reader)) as copy:
+    for path in (str(tmp_path), shards, f"{tmp_path}/x-*.tar", f"{tmp_path}/x-{{000000..000011}}.tar"):
+        with fastdata.open(path) as reader, pickle.loads(pickle.dumps(reader)) as copy:
             for one in (reader, copy):
                 assert list(one.keys) == wanted
                 assert [one[i].fields["jpg"].decode() for i in range(12)] == wanted
@@ -125,15 +125,15 @@ def test_damaged_headers_are_refused(tar: Path) -> None:
         try:
             names = set(found(str(tar)))
         except FormatError as error:
-            words = str(error)
-            assert "foreign.tar" in words
+            message = str(error)
+            assert "foreign.tar" in message
         else:
             assert names == set(READ)  # only blobs or filling were hit
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tgz"])
 @pytest.mark.parametrize("squeeze", [gzip.compress, lzma.compress], ids=["gzip", "xz"])
-def test_compressed_tars_are_refused_with_the_cure(tmp_path: Path, suffix: str, squeeze: object) -> None:
+def test_compressed_tars_are_refused_with_advice(tmp_path: Path, suffix: str, squeeze: object) -> None:
     path = tmp_path / f"x{suffix}"
     path.write_bytes(squeeze(pack(MEMBERS)))  # type: ignore[operator]
     with pytest.raises(FormatError, match="compressed"):
@@ -147,7 +147,7 @@ def test_a_field_that_comes_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_sparse_members_are_refused(tmp_path: Path) -> None:
-    """Their bytes do not lie in one piece."""
+    """Their bytes are not contiguous."""
     blob = bytearray(pack({"a.jpg": bytes(512)}, tarfile.GNU_FORMAT))
     blob[156:157] = tarfile.GNUTYPE_SPARSE
     blob[386:410] = b"%011o\0" % 0 + b"%011o\0" % 512

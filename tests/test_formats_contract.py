@@ -1,4 +1,4 @@
-"""One suite for the readers of all formats: what `Reader` promises."""
+"""One suite for the readers of all formats: the contract of `Reader`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_finds_records_by_key(path: str) -> None:
                 reader.find(missing)
 
 
-def test_gives_the_picture_as_a_view(path: str) -> None:
+def test_gives_the_image_as_a_view(path: str) -> None:
     with fastdata.open(path) as reader:
         for row, item in enumerate(samples.RECORDS):
             field, view = reader.image(row)
@@ -88,7 +88,7 @@ def test_gives_the_picture_as_a_view(path: str) -> None:
             assert memoryview(view).readonly
 
 
-def test_reads_the_picture_into_scratch_memory(path: str) -> None:
+def test_reads_the_image_into_scratch_memory(path: str) -> None:
     scratch = Scratch()
     with fastdata.open(path) as reader:
         for row, item in enumerate(samples.RECORDS):
@@ -99,7 +99,7 @@ def test_reads_the_picture_into_scratch_memory(path: str) -> None:
         reader.image(3, scratch)
 
 
-def test_a_record_without_a_picture_is_named(tmp_path: Path, layout: str) -> None:
+def test_a_record_without_an_image_is_named(tmp_path: Path, layout: str) -> None:
     path = samples.write(tmp_path, layout, [Record("a", {"txt": b"x", "cls": b"1"})])
     with fastdata.open(path) as reader:
         assert reader[0].fields["txt"] == b"x"
@@ -107,7 +107,7 @@ def test_a_record_without_a_picture_is_named(tmp_path: Path, layout: str) -> Non
             reader.image(0)
 
 
-def test_the_manifest_says_what_the_data_set_is(path: str, layout: str) -> None:
+def test_the_manifest_describes_the_data_set(path: str, layout: str) -> None:
     with fastdata.open(path) as reader:
         manifest = reader.manifest
     assert manifest.format == {"shards": "tar"}.get(layout, layout)
@@ -147,7 +147,7 @@ def test_views_outlive_the_reader(path: str) -> None:
     assert (keys[3], int(labels[3])) == (samples.RECORDS[3].key, samples.RECORDS[3].label)
 
 
-def test_a_closed_reader_says_so(path: str) -> None:
+def test_a_closed_reader_raises(path: str) -> None:
     reader = fastdata.open(path)
     assert reader[3].key
     reader.close()
@@ -173,7 +173,7 @@ def test_threads_read_the_same(path: str) -> None:
     assert not wrong
 
 
-def test_pickles_carry_the_path_alone(path: str) -> None:
+def test_pickles_hold_the_path_alone(path: str) -> None:
     with fastdata.open(path) as reader:
         before = pickle.dumps(reader)
         samples.content(reader)

@@ -35,7 +35,7 @@ def path(tmp_path: Path, layout: str) -> str:
 
 
 def cut(path: str, length: int, *, index: bool = False) -> None:
-    """Cut each data file in place, and the index where it is a file of its own and that is asked for."""
+    """Cut each data file in place, and the index, if asked for and a file of its own."""
     for file in [Path(path)] if os.path.isfile(path) else sorted(Path(path).iterdir()):
         if file.suffix in (".mdb", ".tar", ".h5") or (index and file.suffix == ".fastdata"):
             os.truncate(file, length)
@@ -81,7 +81,7 @@ def test_verify_names_it(path: str) -> None:
         cut(path, 600)
         found = dict(reader.verify())
     assert "r/11" in found
-    assert any("600 bytes, but its data set says" in words for words in found.values())
+    assert any("600 bytes, but its data set says" in message for message in found.values())
 
 
 def test_nothing_of_a_data_set_is_mapped(path: str) -> None:
@@ -120,4 +120,4 @@ def test_a_large_index_that_is_cut_says_so(path: str, look: str, monkeypatch: py
         with pytest.raises(FormatError, match="600 bytes, but its data set says"):
             LOOKS[look](reader)
         assert reader.labels.tolist() == [0] * len(RECORDS)
-        assert ["600 bytes, but its data set says" in words for _, words in reader.verify()] == [True]
+        assert ["600 bytes, but its data set says" in message for _, message in reader.verify()] == [True]

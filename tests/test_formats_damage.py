@@ -1,4 +1,4 @@
-"""Damaged data sets: refused in words, or named by `verify`; never a crash, never wrong data in silence."""
+"""Damaged data sets: refused with an error, or reported by `verify`; never a crash, never silently wrong data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def members(path: str) -> list[Path]:
 
 
 def outcome(path: str) -> str:
-    """ "refused", "named" by verify, or "same": all that a reader says is as it was written."""
+    """ "refused", "named" by verify, or "same": everything a reader returns is as it was written."""
     try:
         with fastdata.open(path) as reader:
             try:
@@ -49,7 +49,7 @@ def outcome(path: str) -> str:
     except FormatError as error:
         return "refused" if path in str(error) else f"refused without the path: {error}"
     if named:
-        assert all(where and words for where, words in named)
+        assert all(where and message for where, message in named)
         return "named"
     assert same, "wrong data in silence"
     return "same"
@@ -69,7 +69,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(path: str, layout: str) -> No
             if outcome(path) == "same" and whole[place] not in b"\0 \n":
                 unnoticed.append((file.name, place, whole[max(0, place - 8) : place + 8]))
         file.write_bytes(whole)
-    assert not unnoticed, "only filling may change without a word"
+    assert not unnoticed, "only padding may change without being reported"
     assert outcome(path) == "same"
 
 
@@ -172,7 +172,7 @@ def test_an_lmdb_that_was_written_to_is_refused(tmp_path: Path, how: str) -> Non
         fastdata.open(path)
     os.unlink(os.path.join(path, "manifest.json"))
     os.unlink(os.path.join(path, "index.fastdata"))
-    with fastdata.open(path) as reader:  # as the words say: now it is a foreign LMDB
+    with fastdata.open(path) as reader:  # as the message says, it is a foreign LMDB now
         assert reader[reader.find("dog/1")].fields["jpg"] == LITTLE[1].fields["jpg"]
 
 

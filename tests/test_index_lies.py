@@ -1,4 +1,4 @@
-"""An index that cannot be: refused when it is opened, or an error in words when it is used; never other records."""
+"""An impossible index: refused when it is opened, or an error when it is used; never other records."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_key_that_is_there_is_found_or_the_index_is_damaged(path: str, column:
                 assert reader.find(key) == row
             except FormatError as error:
                 errors.append(str(error))
-    assert [f"{path}: damaged index" in words for words in errors] == [True] * (1 if column == "hash" else 2)
+    assert [f"{path}: damaged index" in message for message in errors] == [True] * (1 if column == "hash" else 2)
 
 
 def test_where_all_hashes_are_wrong(path: str) -> None:

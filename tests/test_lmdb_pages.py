@@ -1,4 +1,4 @@
-"""Pages of LMDBs that lie: errors in words, within the time and memory that the file itself is worth."""
+"""False pages of LMDBs: errors, within time and memory that are bounded by the size of the file."""
 
 from __future__ import annotations
 

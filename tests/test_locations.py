@@ -92,9 +92,9 @@ def test_what_is_sent_is_small_however_many_records_there_are(tmp_path: Path) ->
     assert sizes[1] < sizes[0] + 20
 
 
-def test_the_picture_may_be_any_field_of_a_record_or_none(tmp_path: Path) -> None:
+def test_the_image_may_be_any_field_of_a_record_or_none(tmp_path: Path) -> None:
     records = [
-        Record("a", {"cls": b"1", "txt": b"no picture", "png": b"third"}),
+        Record("a", {"cls": b"1", "txt": b"no image", "png": b"third"}),
         Record("b", {"jpg": b"first", "png": b"not this one"}),
         Record("c", {"txt": b"none"}),
         Record("e", {"cls": b"0", "jpg": b""}),
@@ -105,7 +105,7 @@ def test_the_picture_may_be_any_field_of_a_record_or_none(tmp_path: Path) -> Non
         assert read(blob_source_of(reader), locations[[0, 1, 3]]) == [b"third", b"first", b""]
 
 
-def test_a_record_without_a_picture_is_named_by_the_loader(tmp_path: Path) -> None:
+def test_a_record_without_an_image_is_named_by_the_loader(tmp_path: Path) -> None:
     png = images.png(images.photo(8, 8, seed=1))
     records = [Record("a", {"png": png}), Record("b", {"txt": b"none"}), Record("c", {"png": png})]
     path = samples.write(tmp_path, "tar", records)
@@ -149,7 +149,7 @@ def test_a_wrapper_is_asked_itself(tmp_path: Path) -> None:
         assert read(blob_source_of(wrapped), locations_of(wrapped, np.array([0]))) == [b"WORD"]
 
 
-def test_a_subclass_that_changes_pictures_is_asked_itself(tmp_path: Path) -> None:
+def test_a_subclass_that_changes_images_is_asked_itself(tmp_path: Path) -> None:
     class Reversed(PackedReader):
         def image(self, index: int, scratch: Scratch | None = None) -> tuple[str, bytes | memoryview]:
             return "txt", bytes(super().image(index, scratch)[1])[::-1]

@@ -70,12 +70,12 @@ def test_any_manifest_comes_back(manifest: Manifest) -> None:
 @pytest.mark.parametrize("name", [*values()])
 @given(value=JSON)
 def test_any_value_gives_a_manifest_or_an_error_in_words(name: str, value: object) -> None:
-    words = "here: "
+    message = "here: "
     try:
         Manifest.from_json(sealed(values() | {name: value}), "here")
     except FormatError as error:
-        words = str(error)
-    assert words.startswith("here: ")
+        message = str(error)
+    assert message.startswith("here: ")
 
 
 @pytest.mark.parametrize("name", [*values()])

@@ -1,4 +1,4 @@
-"""`fastdata.open`: what a path is, and words for what it is not."""
+"""`fastdata.open`: detect what a path is, with an error for what cannot be read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_name_that_looks_like_a_pattern_is_taken_as_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["nothing", "nothing/*.tar", "nothing-{0..3}.tar", "dangling", ["nothing"], "a\0b"])
-def test_what_is_not_there(tmp_path: Path, place: str | list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_does_not_exist(tmp_path: Path, place: str | list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises((FileNotFoundError, ValueError), match=r"nothing|dangling|x00b"):
@@ -95,20 +95,20 @@ def test_a_folder_without_images(tmp_path: Path, fill: dict[str, bytes]) -> None
 
 
 def test_files_of_others_are_named(tmp_path: Path) -> None:
-    for name, words in {
+    for name, message in {
         "x.beton": "FFCV", "x.rec": "RecordIO", "x.tfrecord": "TFRecord", "x.parquet": "Parquet", "x.mds": "Streaming",
         "x.bin": "not a data set", "x.txt": "not a data set",
     }.items():  # fmt: skip
         (tmp_path / name).write_bytes(b"something " * 100)
-        with pytest.raises(FormatError, match=f"{name}: .*{words}.*fastdata convert"):
+        with pytest.raises(FormatError, match=f"{name}: .*{message}.*fastdata convert"):
             opened(tmp_path / name)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a/1.jpg", JPEG)
     with pytest.raises(FormatError, match=r"x\.zip: a zip archive"):
         opened(tmp_path / "x.zip")
-    (tmp_path / "picture.jpg").write_bytes(JPEG)
+    (tmp_path / "image.jpg").write_bytes(JPEG)
     with pytest.raises(FormatError, match="not a data set"):
-        opened(tmp_path / "picture.jpg")
+        opened(tmp_path / "image.jpg")
 
 
 @pytest.mark.parametrize("name", ["x.h5", "x.hdf5", "x.tar"])

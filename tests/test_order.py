@@ -152,7 +152,7 @@ def test_the_union_of_the_kth_batches_is_the_same_for_any_world_size(count: int,
 
 
 @pytest.mark.parametrize(
-    ("split", "words"),
+    ("split", "message"),
     [
         (Split(0), "no samples"),
         (Split(3, world_size=4, even="cut"), "3 samples for 4 ranks.*use fewer ranks, pad=False instead"),
@@ -161,14 +161,14 @@ def test_the_union_of_the_kth_batches_is_the_same_for_any_world_size(count: int,
         (Split(1, batch_size=8, drop_last=True), "use a smaller batch_size, or drop_last=False$"),
     ],
 )
-def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
+def test_ranks_without_a_batch_are_an_error(split: Split, message: str) -> None:
     assert not split.batches
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError, match=message):
         split.check("set")
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"pad": False, "even": "cut", "drop_last": False}, "pad=False leaves no sample out"),
         ({"pad": False, "even": "pad", "drop_last": True}, "drop_last=True"),
@@ -176,8 +176,8 @@ def test_no_rank_goes_away_empty_in_silence(split: Split, words: str) -> None:
         ({"batch_size": None, "pad": True, "even": "pad", "drop_last": True}, "drop_last=True needs a batch_size"),
     ],
 )
-def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_ends_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         check_end(**{"batch_size": 4} | options)
 
 

@@ -29,7 +29,7 @@ class Passage(Generic[T]):
     def start_next(self, batches: Iterator[Any]) -> Any:
         return next(batches, None)
 
-    def hand_over(self, copied: Any) -> Any:
+    def deliver(self, copied: Any) -> Any:
         return copied
 
     def finish(self) -> None:

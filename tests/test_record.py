@@ -103,12 +103,12 @@ def test_labels(blob: bytes | None, label: int) -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"cat", b"1.0", b"1_0", b"0x1", "٣".encode(), b"9" * 19, b"1 2"])
-def test_what_is_no_label_is_refused(blob: bytes) -> None:
+def test_a_label_that_is_not_an_integer_is_refused(blob: bytes) -> None:
     with pytest.raises(RecordError, match=r"'a'.*integer in ASCII"):
         parse_label("a", blob)
 
 
-def test_the_picture_is_the_first_of_its_fields() -> None:
+def test_the_image_is_the_first_of_its_fields() -> None:
     assert Record("a", {"cls": b"", "png": b"", "jpg": b""}).image_field == "png"
     with pytest.raises(RecordError, match=r"'a' has no image.*cls"):
         assert Record("a", {"cls": b""}).image_field

@@ -26,7 +26,7 @@ Maker = Callable[[Path], None]
 
 @pytest.fixture(params=["pipe", "link to a pipe", "socket", "device"])
 def put(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Maker]:
-    """Puts what is no regular file at a path."""
+    """Puts something that is not a regular file at a path."""
     with ExitStack() as ends:
 
         def make(path: Path) -> None:
@@ -87,7 +87,7 @@ def test_in_a_data_set_of_ours(tmp_path: Path, put: Maker, layout: str) -> None:
         refused(copy)
 
 
-def test_where_the_manifest_says_that_it_is_empty(tmp_path: Path) -> None:
+def test_where_the_manifest_states_that_it_is_empty(tmp_path: Path) -> None:
     """A pipe has a length of 0."""
     path = Path(samples.write(tmp_path, "shards"))
     value = json.loads((path / MANIFEST_NAME).read_bytes())
@@ -101,7 +101,7 @@ def test_where_the_manifest_says_that_it_is_empty(tmp_path: Path) -> None:
     refused(path)
 
 
-def test_a_pipe_that_takes_a_files_place_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_that_replaces_a_file_is_not_waited_for(tmp_path: Path) -> None:
     path = Path(samples.write(tmp_path, "lmdb"))
     with fastdata.open(path) as reader:
         (path / "data.mdb").unlink()
@@ -136,14 +136,16 @@ def test_a_manifest_has_a_largest_size(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["hdf5", "tar"])
-def test_so_has_one_that_lies_in_the_data(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_inside_the_data_has_a_largest_size(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = samples.write(tmp_path, layout)
     monkeypatch.setattr(opening, "MOST_MANIFEST", 300)
     with pytest.raises(FormatError, match=r"data\.(h5|tar): \d+ bytes are too large for a manifest"):
         fastdata.open(path)
 
 
-def test_a_large_manifest_of_another_tool_is_passed_over(photo_folder: Path) -> None:
+def test_a_large_manifest_of_another_tool_is_skipped(photo_folder: Path) -> None:
     (photo_folder / MANIFEST_NAME).write_text('{"name": "not ours"}')
     os.truncate(photo_folder / MANIFEST_NAME, 200 << 30)
     with fastdata.open(photo_folder) as reader:

@@ -88,7 +88,7 @@ def test_numbers_differ_and_repeat_whatever_the_start_method(method: str) -> Non
     assert not set(flat(epochs)) & set(flat(drawn(METHODS[0], 1)))
 
 
-def test_persistent_workers_draw_on() -> None:
+def test_persistent_workers_continue() -> None:
     epochs = drawn(METHODS[0], 0, persistent=True)
     assert_all_differ(epochs, SAMPLES * EPOCHS)
     assert drawn(METHODS[0], 0, persistent=True) == epochs
@@ -119,7 +119,7 @@ def test_many_ranks_differ_and_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_all_differ(by_rank[:8], 8 * 50)
 
 
-def test_the_rank_travels_with_the_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pickle_holds_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "3")
     blob = pickle.dumps(seed_worker)
@@ -153,7 +153,7 @@ def test_rank_0_is_exactly_the_recipe(rank: str | None, started_with: int, monke
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
-def test_a_plain_seed_goes_to_each_as_it_is(seed: int) -> None:
+def test_a_plain_seed_is_used_unchanged(seed: int) -> None:
     seed_everything(seed)
     ours = numbers_now()
     random.seed(seed)

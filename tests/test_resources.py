@@ -1,4 +1,4 @@
-"""Resources that run out are no damage: never a bad sample, in no mode of the loader, data set, stream or command."""
+"""Resources that run out are not damage: never a bad sample, in any mode of the loader, data set or command."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def raised(error: Exception, cause: Exception) -> Exception:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), OutOfMemoryError),
         (RuntimeError("can't start new thread"), ResourceError),
         (raised(FormatError("it cannot be read"), OSError(errno.EMFILE, "Too many open files")), ResourceError),
-        (raised(DecodeError("no picture"), MemoryError()), OutOfMemoryError),
+        (raised(DecodeError("no image"), MemoryError()), OutOfMemoryError),
         (ResourceError("known"), ResourceError),
         (OSError(errno.ENOENT, "No such file or directory"), None),
         (OSError(errno.EACCES, "Permission denied"), None),
@@ -60,16 +60,16 @@ def raised(error: Exception, cause: Exception) -> Exception:
         (ValueError("oh"), None),
     ],
 )
-def test_errors_of_the_machine_are_told_apart(error: Exception, kind: type[Exception] | None) -> None:
+def test_errors_of_the_machine_are_distinguished(error: Exception, kind: type[Exception] | None) -> None:
     assert resource_error(error) is kind
     made = as_resource_error(error, "set: record 'k'")
     assert type(made) is (kind or type(None))
     if kind is not None and not isinstance(error, ResourceError):
         assert str(made).startswith("set: record 'k': ")
-        assert "says nothing of the data" in resource_words(error)
+        assert "says nothing about the data" in resource_words(error)
 
 
-def test_an_error_of_the_machine_keeps_its_number_and_is_told_once() -> None:
+def test_an_error_of_the_machine_keeps_its_number_and_is_reported_once() -> None:
     made = as_resource_error(OSError(errno.EMFILE, "Too many open files", "a.tar"), "a.tar")
     assert made is not None
     assert made.errno == errno.EMFILE
@@ -81,7 +81,7 @@ def test_an_error_of_the_machine_keeps_its_number_and_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["d.lmdb", "d.h5", "d.tar", "sh", "sh/*.tar", "images"])
-def test_opening_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_opening_reports_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if name == "images":
         (tmp_path / name / "c").mkdir(parents=True)
         (tmp_path / name / "c" / "x.png").write_bytes(b"x")
@@ -164,7 +164,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
 @pytest.mark.parametrize(
     ("red", "how"),
-    [(13, no_files), (0, MemoryError), (13, disk_fails)],  # the first one tells the layout
+    [(13, no_files), (0, MemoryError), (13, disk_fails)],  # the first one determines the layout
 )
 def test_what_runs_out_in_a_transform_is_not_skipped(
     tmp_path: Path, workers: dict[str, Any], red: int, how: Callable[[], Exception]
@@ -175,9 +175,9 @@ def test_what_runs_out_in_a_transform_is_not_skipped(
     options = {"batch_size": 4, "transform": RunsOut(red, how), "on_error": "skip", **workers}
     with fastdata.DataLoader(str(tmp_path / "d.lmdb"), **options) as batches:
         iterator = iter(batches)
-        for _ in range(red // 4):  # it comes in its place
+        for _ in range(red // 4):  # it is raised in its turn
             next(iterator)
-        with pytest.raises(fastdata.ResourceError, match=f"'r/{red}'.*says nothing of the data") as caught:
+        with pytest.raises(fastdata.ResourceError, match=f"'r/{red}'.*says nothing about the data") as caught:
             next(iterator)
         assert isinstance(caught.value, fastdata.OutOfMemoryError) == (how is MemoryError)
         assert batches.skipped == []
@@ -194,7 +194,7 @@ def test_what_runs_out_while_reading_is_not_skipped(
         assert batches.skipped == []
 
 
-def test_memory_for_what_is_sent_is_no_wrong_option(tmp_path: Path) -> None:
+def test_memory_for_what_is_sent_is_not_an_option_error(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "d.lmdb") as writer:
         writer.write(fastdata.Record("k", {"png": encode(np.full((16, 16, 3), 0, np.uint8), "png")}))
     options = {"transform": too_large_to_send, "collate_fn": list, "num_workers": 1, "on_error": "skip"}
@@ -205,7 +205,7 @@ def test_memory_for_what_is_sent_is_no_wrong_option(tmp_path: Path) -> None:
         next(iter(batches))
 
 
-def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_fields_report_it_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with fastdata.DataLoader(path, 4, fields=("index", "txt"), num_workers=0) as batches:
         breaks(monkeypatch)
         with pytest.raises(fastdata.ResourceError, match=r"'r/0'.*Too many open files"):
@@ -213,7 +213,9 @@ def test_other_fields_tell_it_too(path: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("make", [fastdata.ImageDataset, fastdata.ImageStream])
-def test_data_sets_name_it_as_no_damage(path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
+def test_data_sets_do_not_report_it_as_damage(
+    path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]
+) -> None:
     data = make(path)
     breaks(monkeypatch)
     with pytest.raises(fastdata.ResourceError, match=r"record 'r/0': .*Too many open files"):
@@ -221,7 +223,7 @@ def test_data_sets_name_it_as_no_damage(path: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("make", [fastdata.ImageDataset, fastdata.ImageStream])
-def test_decoders_that_run_out_of_memory_find_no_damage(
+def test_decoders_that_run_out_of_memory_report_no_damage(
     path: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any]
 ) -> None:
     data = make(path)
@@ -236,7 +238,7 @@ def opencv_lacks_memory() -> Exception:
     return error
 
 
-def test_every_decoder_tells_memory_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_decoder_distinguishes_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = {"Pillow": images.saved(images.photo(8, 8), "GIF"), "OpenCV": images.png(images.photo(8, 8))}
     monkeypatch.setattr("PIL.Image.open", raising(MemoryError))
     with pytest.raises(MemoryError):

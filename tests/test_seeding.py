@@ -58,7 +58,7 @@ def test_neighbours_and_wide_seeds_are_distinct() -> None:
     assert len(grid) == 30**3
 
 
-def test_a_sequence_is_no_sum() -> None:
+def test_a_sequence_is_not_a_sum() -> None:
     assert seeding.keys(0, 0, [1])[0] != seeding.keys(1, 0, [0])[0]
     assert seeding.keys(0, 0, [1])[0] != seeding.keys(0, 1, [0])[0]
     assert len({seeding.key(), seeding.key(0), seeding.key(0, 0), seeding.key(0, 0, 0)}) == 4
@@ -114,7 +114,7 @@ def test_shapes_and_types_of_indices() -> None:
 
 
 @pytest.mark.parametrize("bad", [1.5, "1", None])
-def test_a_seed_that_is_no_integer(bad: object) -> None:
+def test_a_seed_that_is_not_an_integer(bad: object) -> None:
     with pytest.raises(OptionError, match=r"must be an integer, not"):
         seeding.keys(bad, 0, [0])  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_torch_is_not_imported() -> None:
 def test_occurrence_and_view_are_further_parts(
     seed: int, epoch: int, stream: int, view: int, samples: list[tuple[int, int]]
 ) -> None:
-    """Which the first of all goes without."""
+    """Left out if they are 0."""
     indices, occurrences = np.array([s[0] for s in samples], np.uint64), np.array([s[1] for s in samples], np.int64)
     found = seeding.keys(seed, epoch, indices, stream=stream, occurrences=occurrences, view=view).tolist()
     for one, (index, occurrence) in zip(found, samples, strict=True):

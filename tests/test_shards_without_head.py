@@ -1,4 +1,4 @@
-"""Data of ours whose first bytes were lost: read as ours or refused by name, never passed over or taken as foreign."""
+"""Data of ours whose first bytes are lost: read as ours or refused by name, never skipped or taken for foreign."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def outcome(path: Any, wanted: list[str]) -> str:
             assert list(reader.keys) == wanted
             named = list(reader.verify())
     except FormatError as error:
-        words = str(error)
-        assert str(path) in words or Path(words.split(":")[0]).exists()
+        message = str(error)
+        assert str(path) in message or Path(message.split(":")[0]).exists()
         return "refused"
-    assert named, "damage that nobody has told of"
+    assert named, "damage that was not reported"
     return "named"
 
 

@@ -56,7 +56,7 @@ def _die_with_the_lock(block: SharedBlock) -> None:
         os._exit(9)
 
 
-def test_a_dead_holder_lets_go_of_the_lock() -> None:
+def test_a_dead_holder_releases_the_lock() -> None:
     context = multiprocessing.get_context("fork")
     with SharedBlock(8) as block:
         worker = context.Process(target=_die_with_the_lock, args=(block,))
@@ -74,7 +74,7 @@ def test_nothing_else_can_pickle_it() -> None:
                 way(block)
 
 
-def test_views_stay_right_after_close() -> None:
+def test_views_stay_valid_after_close() -> None:
     block = SharedBlock(100)
     view = block.buffer
     view[:3] = b"abc"
@@ -148,7 +148,7 @@ def test_free_memory_is_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @linux
-def test_what_has_run_out_is_not_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_no_file_is_tried_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 

@@ -94,7 +94,7 @@ def test_a_machine_that_fails_is_no_damage(path: Path, error: Any) -> None:
         raise error[0](*error[1:])
 
     stream = skipping(path, transform=transform)
-    with pytest.raises(ResourceError, match="says nothing of the data"):
+    with pytest.raises(ResourceError, match="says nothing about the data"):
         list(stream)
 
 

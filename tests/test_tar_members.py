@@ -1,4 +1,4 @@
-"""Headers of tars: members where tarfile finds them, and whatever they claim, an error in words and in bounded time."""
+"""Headers of tars: members where tarfile finds them, and an error in bounded time for false ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JPEG = b"\xff\xd8\xff\xe0 some bytes"
 
 
 def head(name: str, kind: bytes = b"0", size: int = 0, raw: bytes | None = None) -> bytes:
-    """A header, with `raw` in the place of its size."""
+    """A header, with `raw` in its size field."""
     info = tarfile.TarInfo(name)
     info.type, info.size = kind, size
     block = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
@@ -83,7 +83,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_are_errors_in_words(lie: str, tmp_path: Path) -> None:
+def test_false_headers_are_errors(lie: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(GOOD + LIES[lie] + member("b.jpg") + bytes(2 * BLOCK))
     with pytest.raises(FormatError, match=r"x\.tar: (not a readable tar file|cut in member|member 'q\.jpg' is)"):
@@ -140,7 +140,7 @@ def test_members_lie_where_tarfile_finds_them(kind: int, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_damaged_headers_give_the_members_as_they_are_or_an_error(tmp_path: Path) -> None:
-    """One byte changed at every place of two headers, a PAX header and its records."""
+    """One byte changed at every position of two headers, a PAX header and its records."""
     path = tmp_path / "x.tar"
     whole = GOOD + pax((b"path", "b/ü.jpg".encode())) + member("p") + bytes(2 * BLOCK)
     path.write_bytes(whole)
@@ -151,8 +151,8 @@ def test_damaged_headers_give_the_members_as_they_are_or_an_error(tmp_path: Path
         try:
             found = [one.name for one in members(str(path))]
         except FormatError as error:
-            words = str(error)
-            assert "x.tar" in words
+            message = str(error)
+            assert "x.tar" in message
         else:
             assert len(found) == len(names)
 
@@ -169,7 +169,7 @@ def tar(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("hole", ["a header", "two blocks", "the second half", "half in the middle", "the first block"])
-def test_a_hole_of_zeros_is_no_end(hole: str, tar: Path) -> None:
+def test_a_hole_of_zeros_is_not_the_end(hole: str, tar: Path) -> None:
     whole = bytearray(tar.read_bytes())
     place, half = 80 * 7 * BLOCK, len(whole) // 2 // BLOCK * BLOCK
     start, stop = {
@@ -185,7 +185,7 @@ def test_a_hole_of_zeros_is_no_end(hole: str, tar: Path) -> None:
         fastdata.open(tar)
 
 
-def test_what_fills_the_last_record_is_no_hole(tar: Path) -> None:
+def test_the_padding_of_the_last_record_is_not_a_hole(tar: Path) -> None:
     """Records of 20 blocks by custom, of other sizes with tar's -b; one block of zeros is an end too."""
     members_alone = tar.read_bytes()[: 120 * 7 * BLOCK]
     ended = members_alone + bytes(2 * BLOCK)

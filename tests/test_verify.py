@@ -46,7 +46,7 @@ ODD = {
 }
 
 
-def test_whatever_a_record_holds_is_its_own_problem_and_the_next_is_looked_at(tmp_path: Path) -> None:
+def test_a_bad_record_is_reported_and_the_next_one_is_checked(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "odd.lmdb") as writer:
         for key, fields in ODD.items():
             writer.write(Record(key, fields))
@@ -110,7 +110,7 @@ LACKS = [
 
 @pytest.mark.parametrize("layout", [*samples.LAYOUTS, "folder"])
 @pytest.mark.parametrize(("where", "how"), LACKS)
-def test_what_the_machine_lacks_is_no_damage(
+def test_what_the_machine_lacks_is_not_damage(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     photo_folder: Path,
@@ -148,7 +148,7 @@ def test_many_shards_are_verified_under_a_low_limit(tmp_path: Path, limit: int) 
 
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A data set whose every text would write to the terminal."""
+    """A data set in which every text holds terminal escapes."""
 
     def finished(manifest: Manifest, *rest: Any) -> Manifest:
         made = base.finished(manifest, *rest)
@@ -178,7 +178,7 @@ def test_no_text_of_a_data_set_reaches_the_terminal_raw(
         assert r"\x1b]0;PWN\x07\x1b[31m\r\nx" in out
 
 
-def test_words_of_libraries_and_warnings_are_printable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_libraries_and_warnings_are_printable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warned(*_: object, **__: object) -> Any:
         warnings.warn(f"odd {ESCAPE}", UserWarning, stacklevel=1)
         raise OSError(f"library: {ESCAPE}")
@@ -209,7 +209,7 @@ def test_the_limit_of_pixels_is_the_callers(tmp_path: Path) -> None:
     assert run("verify", tmp_path / "plain.tar", "--max-pixels", "0")[0] == 2
 
 
-def test_info_and_bench_tell_what_is_at_work(tmp_path: Path) -> None:
+def test_info_and_bench_name_the_libraries_used(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "d.lmdb") as writer:
         writer.write(Record("k", {"jpg": JPEG}))
     for command in ("info", "bench"):
@@ -217,8 +217,8 @@ def test_info_and_bench_tell_what_is_at_work(tmp_path: Path) -> None:
         facts = strict(run(command, tmp_path / "d.lmdb", "--json", *more)[1])
         assert set(facts["engines"]) == {"JPEGs decoded", "shrunk", "checksums"}
         assert all(name and version[0].isdigit() for name, version in map(str.split, facts["engines"].values()))
-        words = run(command, tmp_path / "d.lmdb", *more)[1]
-        assert all(name in words for name in facts["engines"].values())
+        out = run(command, tmp_path / "d.lmdb", *more)[1]
+        assert all(name in out for name in facts["engines"].values())
 
 
 def test_fields_can_be_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every byte of a data set that a reader depends on, ours or the plain library, is looked at by `verify`."""
+"""`verify` checks every byte that a reader depends on, ours or the plain library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [
     Record("cat/0", {"jpg": samples.payload(0, 150), "cls": b"0"}, "cat/0.JPG"),
     Record("é" * 60, {"jpg": samples.payload(1, 90), "cls": b"1", "txt": b""}, "é"),  # a PAX record in tars
 ]
-# One byte of so many is changed, which meets each number in a header; of zeros, most of which fill up, fewer.
+# One of so many bytes is changed, which covers each number in a header; fewer of zeros, most of which are padding.
 STEP, ZEROS = 4, 64
 # HDF5's own blocks that have a fixed size here, by their signature: the group's heap and its tree of 13 names.
 BLOCKS = {b"FRHP": 146, b"BTHD": 38, b"BTLF": 6 + 13 * 11 + 4, b"FHDB": 512}
@@ -44,7 +44,7 @@ def some(blob: bytes, places: Iterable[int]) -> Iterator[int]:
 
 
 def changed(file: Path, places: Iterator[int], path: str) -> list[int]:
-    """The places at which another byte goes unnoticed."""
+    """The offsets at which a changed byte goes unnoticed."""
     unnoticed, blob = [], file.read_bytes()
     for place in places:
         file.write_bytes(blob[:place] + bytes([blob[place] ^ 0xFF]) + blob[place + 1 :])
@@ -64,7 +64,7 @@ def test_every_byte_counts(tmp_path: Path, layout: str) -> None:
 
 
 def used(path: str) -> set[int]:
-    """The places of an HDF5 file that h5py reads: its own blocks, and the data sets."""
+    """The offsets in an HDF5 file that h5py reads: its own blocks, and the data sets."""
     blob = Path(path).read_bytes()
     spans = [(0, 48)]  # the superblock
     with h5py.File(path, "r", locking=False) as file:

@@ -1,4 +1,4 @@
-"""`verify` of an index that lies: a faulty writer signs it, so that every hash is right."""
+"""`verify` of a false index: a faulty writer made it, so every hash is right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = [
 
 
 def lying(lie: Callable[[Columns], None], monkeypatch: pytest.MonkeyPatch, place: Path, layout: str) -> str:
-    """A data set whose writer got its index wrong."""
+    """A data set with a false index."""
     honest = IndexBuilder.columns
 
     def columns(builder: IndexBuilder) -> Columns:
@@ -45,19 +45,19 @@ def lying(lie: Callable[[Columns], None], monkeypatch: pytest.MonkeyPatch, place
 
 
 def found(path: str) -> tuple[set[int], str]:
-    """(the records that are named, all words)"""
+    """(the records that are reported, all messages)"""
     try:
         with fastdata.open(path) as reader:
             assert isinstance(reader, Verified)
             problems = list(reader.problems())
-            pairs = [(problem.name, problem.words) for problem in problems]
+            pairs = [(problem.name, problem.message) for problem in problems]
             assert list(reader.verify()) == pairs
             for problem in problems:
                 key = "" if problem.row == DATA_SET else reader.keys[problem.row]
                 assert key in problem.name if key else problem.name
     except FormatError as error:
         return set(range(COUNT)), f"refused: {error}"
-    return {problem.row for problem in problems} - {DATA_SET}, "\n".join(problem.words for problem in problems)
+    return {problem.row for problem in problems} - {DATA_SET}, "\n".join(problem.message for problem in problems)
 
 
 def labels(c: Columns) -> None:
@@ -148,12 +148,12 @@ LIES = {
 
 @pytest.mark.parametrize("layout", samples.LAYOUTS)
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_what_an_index_says_is_held_against_the_data(
+def test_an_index_is_checked_against_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, lie: Callable[[Columns], None]
 ) -> None:
     path = lying(lie, monkeypatch, tmp_path, layout)
-    rows, words = found(path)
-    assert words
+    rows, messages = found(path)
+    assert messages
     assert rows >= LIES[lie]
     code, out, _ = run("verify", path, "--json")
     assert code == 1
@@ -167,7 +167,7 @@ def test_an_honest_index_has_no_problem(tmp_path: Path, monkeypatch: pytest.Monk
     assert found(path) == (set(), "")
 
 
-def test_other_bytes_under_their_own_checksum_are_told_by_the_fingerprint(
+def test_other_bytes_under_their_own_checksum_are_found_by_the_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import zlib
@@ -184,7 +184,7 @@ def test_other_bytes_under_their_own_checksum_are_told_by_the_fingerprint(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"fields": ("jpg", "cls", "txt", "json")}, "no record has the field 'json'"),
         ({"fields": ("jpg", "cls", "t\x1bxt")}, "not a valid field name"),
@@ -192,8 +192,8 @@ def test_other_bytes_under_their_own_checksum_are_told_by_the_fingerprint(
         ({"fingerprint": "0" * 64}, "fingerprint"),
     ],
 )
-def test_what_a_manifest_says_is_held_against_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], words: str
+def test_a_manifest_is_checked_against_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
     def finished(manifest: Manifest, *rest: Any) -> Manifest:
         return dataclasses.replace(base.finished(manifest, *rest), **changes)
@@ -203,9 +203,11 @@ def test_what_a_manifest_says_is_held_against_the_index(
     code, out, _ = run("verify", path, "--json")
     facts = strict(out)
     assert code == 1
-    assert facts["damaged"] == (COUNT if "field name" in words else 0)  # plain lmdb does not find them under that name
+    assert facts["damaged"] == (
+        COUNT if "field name" in message else 0
+    )  # plain lmdb does not find them under that name
     assert facts["problems"][0]["name"] == path
-    assert words in facts["problems"][0]["problem"]
+    assert message in facts["problems"][0]["problem"]
     assert facts["problems_of_data_set"] == len(facts["problems"]) - facts["damaged"] >= 1
 
 
@@ -217,8 +219,8 @@ def test_records_that_changed_places_are_named_where_the_data_have_names(
         for name in ("file", "offset", "size", "crc"):
             c[name][[2, 5]] = c[name][[5, 2]]
 
-    rows, words = found(lying(swapped, monkeypatch, tmp_path, layout))
-    assert words
+    rows, messages = found(lying(swapped, monkeypatch, tmp_path, layout))
+    assert messages
     assert rows >= (set() if layout == "hdf5" else {0, 1})
 
 
@@ -235,7 +237,7 @@ def test_damaged_records_are_counted_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert "of the data set itself" in last
 
 
-def test_a_folder_of_shards_tells_its_own_problems_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_shards_reports_its_own_problems_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "SHARD_SIZE", 4000)
     path = lying(hashes, monkeypatch, tmp_path, "shards")
     (Path(path) / "manifest.json").touch()

@@ -61,8 +61,8 @@ def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch, p
         default_workers()
 
 
-def test_nothing_else_reads_what_launchers_and_torch_tell() -> None:
-    """So that there is one rule for half an environment."""
+def test_no_other_module_reads_launchers_or_torch() -> None:
+    """So that an incomplete environment is handled in one place."""
     readers = []
     for path in [*Path(fastdata.__file__).parent.rglob("*.py"), *Path(convert.__file__).parent.rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -80,7 +80,7 @@ def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "words"),
+    ("rank", "size", "message"),
     [
         ("1", None, "RANK=1 without WORLD_SIZE: .* give rank= and world_size="),
         ("0", None, "RANK=0 without WORLD_SIZE"),
@@ -90,22 +90,22 @@ def test_torch_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
         ("2", "2", "rank must be an integer from 0 to 1, not 2"),
     ],
 )
-def test_half_an_environment_is_refused(
-    monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None, words: str
+def test_an_incomplete_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None, message: str
 ) -> None:
     for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
         if value is not None:
             monkeypatch.setenv(name, value)
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError, match=message):
         World.current()
     if size != "2" or rank is not None:  # the number of ranks is known there, and this rank is asked for later
         for ask in (World.expected, lambda: fastdata.seed_worker(0)):
-            with pytest.raises(OptionError, match=words):
+            with pytest.raises(OptionError, match=message):
                 ask()
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "words"),
+    ("rank", "size", "message"),
     [
         (0, None, "together"),
         (None, 2, "together"),
@@ -116,8 +116,8 @@ def test_half_an_environment_is_refused(
         (True, 2, "rank must be an integer"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_numbers_that_do_not_fit_are_refused(rank: Any, size: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         World.current(rank, size)
 
 
@@ -136,7 +136,7 @@ def test_workers_must_fit() -> None:
         ({"LOCAL_RANK": "1", "NODE_RANK": "1", "LOCAL_WORLD_SIZE": "4", "RANK": "2"}, 2),
     ],
 )
-def test_a_launcher_tells_the_rank_by_node_and_place(
+def test_a_launcher_gives_the_rank_by_node_and_local_rank(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int
 ) -> None:
     for name, value in {"WORLD_SIZE": "8", **variables}.items():
@@ -163,7 +163,7 @@ def test_a_rank_that_is_not_known_yet_is_asked_for_only_where_an_epoch_begins(
         assert [labels.tolist() for _, labels in loader] == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_a_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "x")
     for found in (World.current, World.expected):

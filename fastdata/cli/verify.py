@@ -113,7 +113,7 @@ def _take(waiting: deque[tuple[int, Future[list[Problem]]]], bar: Any) -> list[P
 def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Problem]:
     from fastdata.errors import RecordError
     from fastdata.formats.base import record_name
-    from fastdata.formats.verify import Problem, name_of, words_of
+    from fastdata.formats.verify import Problem, message_of, name_of
 
     found = []
     for row in rows:
@@ -121,7 +121,7 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
         try:
             record = reader[row]
         except Exception as error:
-            found.append(Problem(row, name, words_of(error, record_name(reader, row))))
+            found.append(Problem(row, name, message_of(error, record_name(reader, row))))
             continue
         try:
             image = record.image_field
@@ -130,11 +130,11 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
             found.append(Problem(row, name, f"no image: its fields are {sorted(record.fields)}"))
         for field, blob in record.fields.items():
             try:
-                said = _check_field(field, blob, decoding, image=field == image)
+                remarks = _check_field(field, blob, decoding, image=field == image)
             except Exception as error:  # whatever a decoder raises is this record's
-                found.append(Problem(row, name, f"field {field!r}: {words_of(error, record_name(reader, row))}"))
+                found.append(Problem(row, name, f"field {field!r}: {message_of(error, record_name(reader, row))}"))
             else:
-                found += [Problem(row, name, f"field {field!r}: {words}", harmless=True) for words in said]
+                found += [Problem(row, name, f"field {field!r}: {remark}", harmless=True) for remark in remarks]
     return found
 
 
@@ -193,9 +193,9 @@ class _Listing:
             return
         self._seen.add(problem)
         if problem.harmless:
-            self.warnings.append({"name": problem.name, "warning": problem.words})
+            self.warnings.append({"name": problem.name, "warning": problem.message})
         else:
-            self.found.append({"name": problem.name, "problem": problem.words})
+            self.found.append({"name": problem.name, "problem": problem.message})
             if problem.row == DATA_SET:
                 self.own += 1
             else:
@@ -203,7 +203,7 @@ class _Listing:
         self._said += 1
         if not self._silent and not (self._person and self._said > self._most):
             word = "warning: " if problem.harmless else ""
-            say(f"{word}{printable(problem.name)}: {printable(problem.words)}")
+            say(f"{word}{printable(problem.name)}: {printable(problem.message)}")
 
     def end(self, count: int, seconds: float) -> None:
         from fastdata.cli.terminal import say

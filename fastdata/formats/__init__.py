@@ -1,7 +1,8 @@
-"""The formats, as a table: what the rest of fastdata has to know of each, as names and strings.
+"""The table of formats: what the rest of fastdata needs to know about each, as names and strings.
 
 A format's modules, and the libraries they need, are imported when it is used: importing the table costs nothing. A new
-format is a reader in `fastdata/formats`, a sink in `converters/writers`, an entry here, and a page of docs.
+format is a reader in `fastdata/formats`, a sink in `converters/writers`, an entry here, and a page of docs
+(`docs/formats/adding.md` describes each step).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = [
     "writable_suffixes",
 ]
 
-# Bytes. Large enough that opening a shard costs nothing beside reading it, small enough to copy and to hand out to
-# workers.
+# Bytes. Large enough that opening a shard costs nothing compared with reading it, small enough to copy and to divide
+# among workers.
 DEFAULT_SHARD_SIZE = 256_000_000
 
 
@@ -37,22 +38,22 @@ class Format:
     """One format.
 
     Attributes:
-        name: what manifests and the argument `format` call it.
-        one, several: what a sentence calls one data set of it, and several.
-        one_folder, several_folders: the same of folders, where a file by itself is a data set too.
+        name: its name in manifests and in the argument `format`.
+        one, several: how messages call one data set of this format, and several.
+        one_folder, several_folders: the same for folders, if a single file can be a data set too.
         reader: "module:function" that opens one path, called with it and `ReadOptions`.
-        suffixes: of paths, the usual one first.
-        magic: (offset, bytes) by which a file is recognized; an offset below 0 counts from the end of the file.
+        suffixes: the suffixes of its paths, the usual one first.
+        magic: (offset, bytes) by which a file is recognized; a negative offset counts from the end of the file.
         marks: patterns of file names; a folder that holds one of these is of this format.
         any_folder: a folder without any format's mark is of this format.
-        owned: patterns of file names; a folder of nothing but these, index and manifest may be replaced.
+        owned: patterns of file names; a folder that holds only these, an index and a manifest may be overwritten.
         open_many: "module:function" that opens a list of files as one data set, called with it and `ReadOptions`.
-        open_whole: the same without the files that are missing or damaged; returns (reader, [(path, reason)]).
-        sink: "module:class" that writes it; a leading dot stands for the package of writers, which resolves it. "" for
-            what is only read.
+        open_whole: the same, leaving out files that are missing or damaged; returns (reader, [(path, reason)]).
+        sink: "module:class" that writes it; a leading dot stands for the package of writers, which resolves it. "" if
+            the format can only be read.
         sharded: written to a path without a suffix, it becomes a folder of shards.
         has_fields: its records have fields that `image_field` and `label_field` can name.
-        scanned: without an index of ours, reading all of it is the only way to learn its length.
+        scanned: without our index, its length is known only after reading all of it.
     """
 
     name: str
@@ -74,17 +75,17 @@ class Format:
     scanned: bool = False
 
     def called(self, *, folder: bool) -> tuple[str, str]:
-        """What a sentence calls one data set, and several."""
+        """How messages call one data set, and several."""
         if folder and self.one_folder:
             return self.one_folder, self.several_folders
         return self.one, self.several
 
     def has_suffix(self, path: str) -> bool:
-        """Whether the path ends as this format's do."""
+        """Whether the path has a suffix of this format."""
         return path.rstrip("/").lower().endswith(self.suffixes)
 
     def is_marked(self, names: Iterable[str]) -> bool:
-        """Whether a folder of these names is of this format; hidden files say nothing."""
+        """Whether a folder with these file names has this format; hidden files are ignored."""
         shown = [name for name in names if not name.startswith(".")]
         return any(fnmatch.filter(shown, pattern) for pattern in self.marks)
 
@@ -118,7 +119,7 @@ _TABLE = (
         several_folders="folders of tar shards",
         reader="fastdata.formats.tar:open_tar",
         suffixes=(".tar",),
-        magic=((257, b"ustar"), (-1536, b"FDTAREND")),  # the end of ours, which may have lost its head
+        magic=((257, b"ustar"), (-1536, b"FDTAREND")),  # the end of a tar of ours, whose head may be lost
         marks=("*.tar",),
         owned=("*.tar",),
         open_many="fastdata.formats.tar:open_tars",
@@ -137,7 +138,7 @@ _TABLE = (
     ),
 )
 FORMATS = {entry.name: entry for entry in _TABLE}
-# Files of other loaders that people try, by suffix; the error says what to do instead.
+# Files of other libraries that users may try to open, by suffix; the error says what to do instead.
 UNREAD = {
     ".beton": "an FFCV file",
     ".rec": "an MXNet RecordIO file",
@@ -151,7 +152,7 @@ UNREAD = {
 
 
 def load(name: str, package: str | None = None) -> Any:
-    """The object that a "module:name" of the table stands for; a module that begins with a dot is in `package`."""
+    """Import the object that a "module:name" of the table names; a module with a leading dot is in `package`."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module, package), attribute)
 
@@ -177,7 +178,7 @@ def format_of(path: str, chosen: str | None = None) -> str:
     Raises:
         OptionError: it is unknown, contradicts the suffix, or is neither chosen nor named by a suffix.
     """
-    from fastdata.checks import choice  # which needs numpy; the table alone does not
+    from fastdata.checks import choice  # needs numpy, which the table alone does not
 
     names = writable()
     if chosen is not None:

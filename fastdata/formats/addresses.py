@@ -1,4 +1,4 @@
-"""What is not a path on this machine: remote addresses, refused before anything is looked for or made there."""
+"""Refuse remote addresses before anything is looked up or created under such a path."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def path_of(name: str, value: object) -> str:
     """The text of an argument that names a file or folder.
 
     Args:
-        name: of the argument.
-        value: what came.
+        name: the name of the argument.
+        value: the value given.
 
     Raises:
-        OptionError: it is not a path, or one that no system could have.
+        OptionError: it is not a path, or one that no file system could have.
     """
     if not isinstance(value, (str, bytes, os.PathLike)):
         refuse(name, "a path", value)
@@ -51,26 +51,26 @@ def check_local_target(path: str) -> None:
 def check_local(path: str) -> None:
     """Refuse a remote address: `s3://...`, `https://...`, `pipe:...`, `a.tar::b.tar`.
 
-    A name that really looks like that is fine where it exists, as a file or as the folder that the path begins with.
+    Such a name is allowed if it exists, as a file or as the folder that the path begins with.
 
     Args:
-        path: what is to be read.
+        path: the path to read.
 
     Raises:
         OptionError: it is not a path; the message says what to do.
     """
-    there = _existing(path)
-    rest = path[len(there) :]
-    if not there and _FILE.match(path):
+    existing = _existing(path)
+    rest = path[len(existing) :]
+    if not existing and _FILE.match(path):
         raise OptionError(f"{path!r}: addresses are not read: give the plain path, {_plain(path)!r}")
-    if not there and _REMOTE.match(path):
+    if not existing and _REMOTE.match(path):
         raise OptionError(f"{path!r}: remote addresses are not read yet: copy the data to a local path first")
     if _JOINED in rest:
         raise OptionError(f"{path!r}: names that are joined by {_JOINED!r} are not read: give a list of paths")
 
 
 def _existing(path: str) -> str:
-    """The part of a path that is there, "" where none is."""
+    """The part of a path that exists, "" if none does."""
     while path and not os.path.lexists(path):
         path = os.path.dirname(path)
     return path

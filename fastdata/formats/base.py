@@ -1,4 +1,4 @@
-"""Reader: what every format looks like from outside, and what all readers share."""
+"""The Reader protocol, which every format implements, and what all readers share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a data set is read. It comes from the caller, never from the data, which are not trusted.
+    """How a data set is read. These come from the caller, never from the data, which are not trusted.
 
     Attributes:
-        image_field: the field that holds the image, in data of others; None finds it by its name.
-        label_field: the field that holds the label, in data of others; None finds it by its name.
-        max_pixels: larger images are refused before they take memory. A manifest may lower it, never raise it.
+        image_field: the field that holds the image, in foreign data; None finds it by its name.
+        label_field: the field that holds the label, in foreign data; None finds it by its name.
+        max_pixels: larger images are refused before memory is allocated. A manifest may lower it, never raise it.
         verify: compare the CRC-32 of every field that is read with the one in the index.
 
     Raises:
@@ -61,10 +61,10 @@ class Reader(Protocol):
 
     Attributes:
         path: the data set, absolute.
-        manifest: what it says of itself.
+        manifest: its description of itself.
         classes: class names by number; empty where there are none.
-        keys: the key of every record, each made when it is asked for.
-        paths: the source's path of every record, as `keys`; "" where none is known.
+        keys: the key of every record, each created on access.
+        paths: the source path of every record, likewise; "" where none is known.
         labels: the class number of every record, an int64 array of shape (N,), read-only; -1 without one.
     """
 
@@ -86,19 +86,19 @@ class Reader(Protocol):
         """The index of the record with this key; KeyError where there is none."""
 
     def image(self, index: int) -> tuple[str, bytes | memoryview]:
-        """The name of the image's field and its bytes: maybe a read-only view of memory, right while held."""
+        """The name of the image's field and its bytes: these may be a read-only view, valid while it is held."""
 
     def size(self, index: int) -> int:
-        """The bytes of all fields together."""
+        """The number of bytes of all fields together."""
 
     def image_size(self, index: int) -> int:
-        """The bytes of the encoded image."""
+        """The number of bytes of the encoded image."""
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Check index and checksums against the data; yields (key or file, what is wrong)."""
 
     def close(self) -> None:
-        """Close the files; views that are still held stay right."""
+        """Close the files; views that are still held stay valid."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -107,7 +107,7 @@ class Reader(Protocol):
 
 
 def allowed_pixels(reader: Reader, max_pixels: int | None = None) -> int:
-    """The most pixels that an image of this reader may have: what is given, else what it was opened with."""
+    """The most pixels that an image may have: `max_pixels` if given, else what the reader was opened with."""
     options = getattr(reader, "options", READ_OPTIONS)
     if max_pixels is not None:
         options = ReadOptions(max_pixels=max_pixels)
@@ -115,22 +115,23 @@ def allowed_pixels(reader: Reader, max_pixels: int | None = None) -> int:
 
 
 def record_name(reader: Reader, index: int) -> str:
-    """`PATH: record 'KEY'`, as errors name a record; of several data sets that are read as one, the path of its own."""
+    """`PATH: record 'KEY'`, as errors name a record; PATH is its own data set if several are read as one."""
     path_of = getattr(reader, "path_of", None)
     return f"{reader.path if path_of is None else path_of(index)}: record {reader.keys[index]!r}"
 
 
 def raise_named(reader: Reader, index: int, error: Exception) -> None:
-    """Raise what a reader raised for a record as an error of ours that names it, readers of the user's own too.
+    """Raise a LoadError that names the record for any error of a reader, also of a reader class of the user's.
 
-    Errors of ours pass, and so does the IndexError for an index out of range: any other would end a loop silently.
+    Return for errors of ours, and for the IndexError of an index out of range: any other IndexError would end a loop
+    silently.
     """
     if isinstance(error, IndexError) and not -len(reader) <= index < len(reader):
         return
     raise_resource_error(error, record_name(reader, index))
     if not isinstance(error, FastdataError):
-        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise LoadError(f"{record_name(reader, index)}: {words}") from error
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise LoadError(f"{record_name(reader, index)}: {message}") from error
 
 
 def check_size(reader: Reader, index: int, size: int) -> None:
@@ -148,10 +149,10 @@ def check_size(reader: Reader, index: int, size: int) -> None:
 
 
 class Closing:
-    """What closes at the end of a `with`."""
+    """A context manager that calls `close` at the end."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +164,7 @@ class Closing:
 
 
 def reopened(reopen: Callable[[str], Any], path: str, identity: str) -> Any:
-    """Unpickles a reader: opens its path again and refuses what is not the same data set any more."""
+    """Unpickle a reader: open its path again, and refuse a data set that is no longer the same."""
     reader = reopen(path)
     if reader.identity() != identity:
         reader.close()

@@ -1,4 +1,4 @@
-"""CRC-32 of what is read, compared with the one that the index holds."""
+"""CRC-32 checksums of what is read, compared with those in the index."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ crc32 = isal_zlib.crc32
 
 
 def engine() -> str:
-    """What computes it, with its version: `isal 1.8.0`."""
+    """The library that computes it, with its version: `isal 1.8.0`."""
     from importlib.metadata import version
 
     return f"isal {version('isal')}"
 
 
-# Instead of a checksum where none is known, or none is to be compared.
+# Takes the place of a checksum that is unknown or not to be compared.
 UNCHECKED = -1
 
 
-def check(data: Data, wanted: int) -> None:
-    """Compare the CRC-32 of a field with the one that was written down.
+def check(data: Data, expected: int) -> None:
+    """Compare the CRC-32 of a field with the expected one.
 
     Raises:
         FormatError: they differ.
     """
-    if wanted != UNCHECKED and (found := crc32(data)) != wanted:
+    if expected != UNCHECKED and (found := crc32(data)) != expected:
         raise FormatError(
-            f"the data have changed since they were written (CRC-32 {found:08x}, written as {wanted:08x}): "
+            f"the data have changed since they were written (CRC-32 {found:08x}, written as {expected:08x}): "
             "copy the data set again from a whole one, or convert the data again"
         )

@@ -1,7 +1,6 @@
-"""What the names of class folders say: they may be parts of a data set, or images and their masks, and no classes.
+"""Warnings about class folders that look like parts of a data set, or like images and their masks.
 
-In: the names. Out: a sentence for each doubt. The images are read as they lie all the same: a folder may be a class,
-whatever it is called.
+The images are read all the same: a folder may be a class, whatever its name is.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _SHOWN = 6
 
 
 def doubts(names: Sequence[str], *, nested: bool) -> list[str]:
-    """What there is to say of class folders with these names.
+    """The warnings about class folders with these names.
 
     Args:
-        names: of the classes.
-        nested: images lie in folders below them.
+        names: the names of the classes.
+        nested: whether images lie in folders below them.
     """
     words = {name: re.findall("[a-z]+", name.lower()) for name in names}
     cores = {name: "".join(word for word in each if word not in _SPLITS) for name, each in words.items()}
@@ -44,23 +43,23 @@ def doubts(names: Sequence[str], *, nested: bool) -> list[str]:
     found = []
     if masks and images:
         found.append(
-            f"{_named(images + masks)} look like images and what belongs to them, not like classes: masks and labels "
-            f"are not read as such, and JPEG changes their numbers; take {_named(images)} alone"
+            f"{_named(images + masks)} look like images and their masks or labels, not like classes: masks and labels "
+            f"are not read as such, and JPEG changes their values; use {_named(images)} alone"
         )
     if len(set(parts.values())) > 1:
         found.append(
-            f"{_named(list(parts))} look like parts of a data set, not like classes, and all are one data set here; "
-            "take each folder by itself"
+            f"{_named(list(parts))} look like parts of a data set, not like classes, and are read as one data set; "
+            "use each folder by itself"
         )
     elif len(names) == len(parts) == 1 and nested:
         found.append(
-            f"{_named(names)} looks like a part of a data set, not like its only class; take that folder itself"
+            f"{_named(names)} looks like a part of a data set, not like its only class; use that folder itself"
         )
     return found
 
 
 def _part(words: Sequence[str]) -> str:
-    """Which part of a data set a folder's name says it is, "" where it says none."""
+    """The part of a data set ("train", "val", "test") that a folder's name states, "" if none."""
     parts = {_SPLITS[word] for word in words if word in _SPLITS}
     only = all(word in _SPLITS or word in _FILLERS for word in words)
     return parts.pop() if only and len(parts) == 1 else ""

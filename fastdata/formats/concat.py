@@ -1,4 +1,4 @@
-"""Readers around readers: several data sets one after the other, and a run of records of one."""
+"""Readers that wrap readers: several data sets one after the other, and a range of records of one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fastdata.record import Record
 
 
 class SliceReader(Closing, LocatedReader, Verified):
-    """Records `start` .. `stop` of a reader, counted from 0."""
+    """The records `start` to `stop - 1` of a reader, numbered from 0."""
 
     def __init__(self, reader: PackedReader, start: int, stop: int) -> None:
         self._reader, self._start, self._stop = reader, start, stop
@@ -98,7 +98,7 @@ class SliceReader(Closing, LocatedReader, Verified):
 
 
 class ConcatReader(Closing, LocatedReader, Verified):
-    """Several readers, one after the other. Class tables, where there are any, must agree."""
+    """Several readers, one after the other. Their class tables, if any, must agree."""
 
     def __init__(self, parts: Sequence[Reader]) -> None:
         tables = {part.classes for part in parts if part.classes}
@@ -184,7 +184,7 @@ class ConcatReader(Closing, LocatedReader, Verified):
         return part.image_size(row)
 
     def problems(self) -> Iterator[Problem]:
-        first, reported = 0, set[Problem]()  # what is wrong with a folder as a whole, each of its shards says
+        first, reported = 0, set[Problem]()  # each shard of a folder reports the problems of the whole folder
         for part in self._parts:
             for found in problems_of(part):
                 if found.row != DATA_SET:
@@ -203,7 +203,7 @@ class ConcatReader(Closing, LocatedReader, Verified):
 
 
 def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
-    """The options of the first part, by which all must be decoded alike."""
+    """The options of the first part; those that affect decoding must agree."""
     first, *others = (part.manifest.options for part in parts)
     for name, usual in (("alpha", "white"), ("keep_damaged", False)):
         for part, options in zip(parts[1:], others, strict=True):
@@ -213,15 +213,15 @@ def _joined_options(parts: Sequence[Reader]) -> dict[str, Any]:
                     f"{parts[0].path} was converted with {name} {here!r}, {part.path} with {there!r}, so their "
                     "images are decoded differently; convert them with the same options"
                 )
-    # The largest, which is compared with the reader's own limit; none where one of them states none.
-    limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything, in what others wrote
+    # The largest, which is compared with the reader's own limit; none if one of them states none.
+    limits = [options.get("max_pixels") for options in (first, *others)]  # may be anything in foreign data
     known = [one for one in limits if type(one) is int and one > 0]
     rest = {name: value for name, value in first.items() if name != "max_pixels"}
     return {**rest, "max_pixels": max(known)} if len(known) == len(limits) else rest
 
 
 def _joined_fingerprint(parts: Sequence[Reader]) -> str:
-    """ "" when any part is foreign: then there is no telling whether the data changed."""
+    """The fingerprint of all parts; "" if any part is foreign, since changes of it cannot be detected."""
     prints = [part.manifest.fingerprint for part in parts]
     return "+".join(prints) if all(prints) else ""
 
@@ -243,7 +243,7 @@ class Joined(Strings):
 
 
 def check_index(reader: Reader) -> None:
-    """Compare the index with its hash: labels, keys and locations come from there, and have no checksums of their own.
+    """Compare the index with its hash: it holds labels, keys and locations, which have no checksums of their own.
 
     Raises:
         FormatError: it has changed since it was written.
@@ -254,7 +254,7 @@ def check_index(reader: Reader) -> None:
     elif isinstance(reader, SliceReader):
         check_index(reader._reader)
     elif not isinstance(reader, PackedReader) or reader.checksums is None:
-        return  # the index was made when the reader was: of data that others wrote, or of a copy in memory
+        return  # the index was built with the reader: of foreign data, or of a copy in memory
     elif reader.index_hash() != reader.manifest.index_sha256:
         raise FormatError(
             f"{reader.path}: the index has changed since it was written; copy the data set again from a whole one, or "

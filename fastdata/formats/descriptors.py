@@ -1,9 +1,9 @@
-"""Descriptors: regular files opened for reading, no more of them than the process may have.
+"""Open regular files for reading, within the number of descriptors that the process may have.
 
-In: paths. Out: descriptors, and handles, which are kept for the files that are read again and again. All readers of a
-process share what it may have open, so one list knows all their handles: those that were not used for longest are let
-go, and more of them where descriptors run out. Anything but a regular file is refused before it is opened: a pipe would
-hang until something writes to it, and to open a device may do something.
+Files that are read again and again keep a handle. All readers of a process share the limit on open files, so one list
+holds all their handles: the least recently used are released, and more of them if descriptors run out. Anything but a
+regular file is refused before it is opened: a pipe would block until something writes to it, and opening a device may
+have side effects.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Callable
 
 from fastdata.errors import FormatError, raise_resource_error
 
-# O_NONBLOCK: should a pipe replace the file just now, opening it does not wait. O_NOCTTY: a terminal does not
-# become ours.
+# O_NONBLOCK: if a pipe has just replaced the file, opening it does not block. O_NOCTTY: a terminal does not become
+# the controlling one.
 _NAMES = ("O_RDONLY", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 _FLAGS = sum(getattr(os, name, 0) for name in _NAMES)
 _RUN_OUT = (errno.EMFILE, errno.ENFILE)
-# What other threads have just taken or released comes back in this time: reading one sample takes far less.
+# Long enough for other threads to release what they have just taken: reading one sample takes far less.
 _WAITS, _WAIT_S = 20, 0.01
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -40,13 +40,13 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
     Raises:
         FormatError: it is a pipe, a socket, a device, a folder, or a link to one.
-        OSError: it cannot be opened; for want of descriptors only when none can be released.
+        OSError: it cannot be opened; for lack of descriptors only if none can be released.
     """
     check_regular(path, os.stat(path))
     descriptor = _open(path)
     try:
         status = os.fstat(descriptor)
-        check_regular(path, status)  # something else may have replaced it since
+        check_regular(path, status)  # it may have been replaced since
     except BaseException:
         os.close(descriptor)
         raise
@@ -62,8 +62,8 @@ def check_regular(path: str, status: os.stat_result) -> None:
     if stat.S_ISREG(status.st_mode):
         return
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "of no known kind")
-    cure = "name the data set itself" if stat.S_ISDIR(status.st_mode) else "copy what it gives to a file and name that"
-    raise FormatError(f"{path}: not a regular file ({kind}): data are read at any offset, in any order; {cure}")
+    advice = "give the data set itself" if stat.S_ISDIR(status.st_mode) else "copy its output to a file and give that"
+    raise FormatError(f"{path}: not a regular file ({kind}): data are read at any offset, in any order; {advice}")
 
 
 def _open(path: str) -> int:
@@ -75,7 +75,7 @@ def _open(path: str) -> int:
             if error.errno not in _RUN_OUT:
                 raise_resource_error(error, path)
                 raise
-            if not handles.let_one_go():
+            if not handles.release_one():
                 if waits == _WAITS:
                     raise_resource_error(error, path)
                     raise
@@ -87,7 +87,7 @@ class Handle:
     """A descriptor of one of a reader's files, closed when it is no longer used.
 
     Attributes:
-        used: read since it was last looked at; whoever reads sets it.
+        used: whether it was read since it was last considered for release; every read sets it.
     """
 
     __slots__ = ("__weakref__", "_file", "_owner", "descriptor", "used")
@@ -96,8 +96,8 @@ class Handle:
         self.descriptor, self.used = descriptor, True
         self._owner, self._file = weakref.ref(owner), file
 
-    def leave(self) -> None:
-        """Its reader opens the file anew when it needs it again; a thread that reads just now keeps it till then."""
+    def release(self) -> None:
+        """Remove it from its reader, which opens the file again when needed; a thread that is reading keeps it."""
         owner = self._owner()
         if owner is not None and owner.get(self._file) is self:
             owner.pop(self._file, None)
@@ -113,27 +113,27 @@ class Handles(dict[int, Handle]):
 
 
 class _AllHandles:
-    """Every handle of the process, without keeping any; the ones that were looked at longest ago come first."""
+    """Weak references to every handle of the process; the ones considered longest ago come first."""
 
     def __init__(self) -> None:
         self._order: OrderedDict[weakref.ref[Handle], None] = OrderedDict()
-        self._gone: deque[weakref.ref[Handle]] = deque()  # closed since; filled wherever the last user drops it
+        self._closed: deque[weakref.ref[Handle]] = deque()  # appended to when the last user drops a handle
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """Another thread may have held the lock when this process was forked."""
-        self._lock = threading.RLock()  # a signal handler may read, too, in a thread that holds it
+        """Replace the lock in a forked child: another thread of the parent may have held it."""
+        self._lock = threading.RLock()  # reentrant: a signal handler may read in a thread that holds it
 
     def add(self, handle: Handle, most: int) -> None:
-        """Note a handle; others go, where there would be more than `most`."""
+        """Add a handle; release others if there would be more than `most`."""
         with self._lock:
             self._forget_closed()
-            while len(self._order) >= most and self.let_one_go():
+            while len(self._order) >= most and self.release_one():
                 pass
-            self._order[weakref.ref(handle, self._gone.append)] = None
+            self._order[weakref.ref(handle, self._closed.append)] = None
 
-    def let_one_go(self) -> bool:
-        """Release the handle that was unused for longest; False where there is none."""
+    def release_one(self) -> bool:
+        """Release the handle that was unused for longest; False if there is none."""
         with self._lock:
             self._forget_closed()
             chances = 2 * len(self._order)
@@ -142,17 +142,17 @@ class _AllHandles:
                 handle, chances = known(), chances - 1
                 if handle is None:
                     continue
-                if handle.used and chances > 0:  # a second chance, at the end of the row
+                if handle.used and chances > 0:  # a second chance, at the end of the queue
                     handle.used = False
                     self._order[known] = None
                     continue
-                handle.leave()
+                handle.release()
                 return True
             return False
 
     def _forget_closed(self) -> None:
-        while self._gone:
-            self._order.pop(self._gone.popleft(), None)
+        while self._closed:
+            self._order.pop(self._closed.popleft(), None)
 
 
 handles = _AllHandles()

@@ -1,4 +1,4 @@
-"""`open`: what is this path? By its manifest, its content or its suffix, as the table of formats says."""
+"""`open`: detect the format of a path by its manifest, its content or its suffix, and open it."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def open(
         image_field: the field that holds the image (in an LMDB, also a pattern of the keys of images, such as
             "image-%09d"); None takes the only one that is named as images are (`jpg`, `png`, ...).
         label_field: the field that holds the label, an integer in ASCII: "cls", "txt", a value within JSON such as
-            "json:annotation.label", or, in an LMDB, a pattern of keys such as "label-%09d". "" says that there are no
-            labels. None takes `cls`, and refuses data that others wrote whose labels seem to be elsewhere.
-        max_pixels: larger images are refused by whatever decodes them; the data set itself may lower this limit.
-        verify: compare checksums (CRC-32) whenever something is read.
+            "json:annotation.label", or, in an LMDB, a pattern of keys such as "label-%09d". "" means no labels. None
+            takes `cls`, and refuses foreign data whose labels seem to be elsewhere.
+        max_pixels: larger images are refused when they are decoded; the data set itself may lower this limit.
+        verify: compare checksums (CRC-32) on every read.
 
     Returns:
         A `Reader`: `len(r)`, `r[i]`, `r.find(key)`, `r.keys`, `r.paths`, `r.labels`, `r.classes`, `r.manifest`.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        FormatError: it is unfinished, cut, changed since it was written, or nothing that can be read.
+        FormatError: it is unfinished, cut, changed since it was written, or not a data set.
         OptionError: an option that cannot be used.
         TypeError: `path` is neither a path nor a list of paths.
     """
@@ -86,11 +86,11 @@ def _opened(items: Sequence[str | os.PathLike[str]], options: ReadOptions) -> Re
 
 
 def open_whole(path: Openable, options: ReadOptions) -> tuple[Reader, list[tuple[str, str]]]:
-    """As `open`, of several files, without those that are missing or damaged: these are named, (path, reason).
+    """Open several files as `open` does, without those that are missing or damaged; list these as (path, reason).
 
     Raises:
         FileNotFoundError: a pattern that no file matches.
-        FormatError: none of them is whole, or a folder is not one of shards.
+        FormatError: none of them is intact, or a folder does not consist of shards.
     """
     paths = [os.path.abspath(path) for item in _listed(path) for path in paths_of(os.fspath(item))]
     able = [entry for entry in FORMATS.values() if entry.open_whole]
@@ -105,7 +105,7 @@ def open_whole(path: Openable, options: ReadOptions) -> tuple[Reader, list[tuple
 
 
 def _shards_of(path: str, entry: Format) -> list[str]:
-    """The shards of a folder, of ours as its manifest lists them, there or not; any other path is one itself."""
+    """The shards of a folder, all that its manifest lists if it is ours; any other path is a shard itself."""
     if not os.path.isdir(path):
         return [path]
     manifest = any_manifest(path)
@@ -114,10 +114,10 @@ def _shards_of(path: str, entry: Format) -> list[str]:
 
 
 def _joining(paths: Sequence[str], formats: Sequence[Format]) -> Format:
-    """The format that all of several paths have, and that reads several files as one.
+    """The common format of several paths, which can read several files as one data set.
 
     Raises:
-        FormatError: naming the first path that is not of this format, or is a folder.
+        FormatError: it names the first path that is not of this format, or is a folder.
     """
     able = [entry for entry in FORMATS.values() if entry.open_many]
     if not paths:
@@ -142,7 +142,7 @@ def _refuse_fields(path: str, entry: Format, options: ReadOptions) -> None:
 
 
 def _expanded(pattern: str) -> list[str]:
-    """The absolute paths that a path or pattern stands for, which are there."""
+    """The absolute paths that a path or pattern stands for; all of them exist."""
     return [_existing(name) for name in paths_of(pattern)]
 
 
@@ -160,17 +160,17 @@ def _existing(path: str) -> str:
 
 
 def format_at(path: str) -> Format:
-    """The format of what is at a path.
+    """The format of an existing path.
 
     Raises:
-        FormatError: it is of no format, or unfinished.
+        FormatError: it has no known format, or is unfinished.
         OSError: it cannot be read.
     """
     return _format_of_folder(path) if os.path.isdir(path) else _format_of_file(path)
 
 
 def _guessed(path: str) -> Format | None:
-    """The format of a path that may be missing or damaged; None where nothing tells."""
+    """The format of a path that may be missing or damaged; None if unknown."""
     try:
         return format_at(path)
     except (FormatError, FileNotFoundError):

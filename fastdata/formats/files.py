@@ -1,8 +1,8 @@
-"""Files of a data set: checked against the kind, length and identity that they should have, then read by offset.
+"""Files of a data set: checked for their kind, length and identity, then read by offset.
 
-In: paths and what is known of them. Out: bytes. Data are not mapped: to touch a map of a file that was cut meanwhile is
-a crash of the process, where a read is an error; and a map counts against limits of address space. A file that
-replaced another would be wrong data, so it is refused.
+Data files are not mapped: touching a map of a file that was cut meanwhile crashes the process, while a read raises an
+error; and a map counts against limits on address space. A file that replaced another would give wrong data, so it is
+refused.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Stamp(NamedTuple):
     changed: int
 
 
-# So many files stay open in a process, of all its readers together. To open one again costs 20 us, a tenth of what a
-# sample takes; and of what a process may have open, at most this share, for others need descriptors, too.
+# How many files stay open in a process, for all its readers together: opening one again costs 20 us, a tenth of the
+# time for a sample. At most a quarter (1 / _SHARE) of the process's limit, since others need descriptors, too.
 MOST_KEPT, _SHARE = 256, 4
-# A usual image fits, so that the memory does not grow step by step; what is larger than most is not kept.
+# An ordinary image fits into the first buffer, so that it need not grow step by step; very large ones are not kept.
 _FIRST_ROOM, _MOST_ROOM = 1 << 18, 1 << 24
-# What is hashed is read in pieces of this size: one costs some 100 us, and so little beside it to ask for.
+# Data to be hashed are read in pieces of this size: hashing one takes some 100 us, far more than a system call.
 _PIECE = 1 << 20
 
 
 class Scratch(threading.local):
-    """Memory that blobs are read into, one for each thread, taken again for each: fresh pages would cost time."""
+    """A buffer for each thread that blobs are read into, reused for every blob: fresh pages would cost time."""
 
     _memory = memoryview(b"")
 
     def room(self, size: int) -> memoryview:
-        """Memory of this size; what lay there before is overwritten."""
+        """Memory of this size; it overwrites what was read before."""
         if size > _MOST_ROOM:
             return memoryview(bytearray(size))
         if size > len(self._memory):
@@ -57,7 +57,7 @@ class Scratch(threading.local):
 
 
 class Blobs(Protocol):
-    """Where the bytes of a data set lie: `DataFiles`, or memory."""
+    """The bytes of a data set: `DataFiles`, or memory."""
 
     def __len__(self) -> int: ...
     def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None, /) -> bytes | memoryview: ...
@@ -65,12 +65,12 @@ class Blobs(Protocol):
 
 
 class DataFiles:
-    """The data files of a data set; each is opened when it is first asked for.
+    """The data files of a data set; each is opened when it is first read.
 
     Args:
         paths: the files, by number.
         lengths: the exact length that each must have.
-        stamps: what each was when the data set was opened; empty where that is not known.
+        stamps: the stamp of each when the data set was opened; empty if not known.
     """
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int], stamps: Sequence[Stamp]) -> None:
@@ -82,12 +82,12 @@ class DataFiles:
         return len(self._paths)
 
     def read(self, file: int, offset: int, size: int, scratch: Scratch | None = None) -> bytes | memoryview:
-        """Bytes of a file, in `scratch` until that is used again; without one, for good.
+        """Read bytes of a file: into `scratch`, valid until that is used again, or else into memory of their own.
 
         Raises:
-            FormatError: the file is gone, or not what it was, or ends before: it was cut since it was opened.
+            FormatError: the file is gone, was replaced, or ends too early: it was cut since it was opened.
             OSError: it cannot be read.
-            ValueError: all was closed.
+            ValueError: the reader is closed.
         """
         handle = self._handles.get(file)
         if handle is None:
@@ -104,7 +104,7 @@ class DataFiles:
         return data
 
     def close(self) -> None:
-        """Close all files; what was read stays right."""
+        """Close all files; bytes that were read stay valid."""
         self._closed = True
         self._handles.clear()
 
@@ -119,7 +119,7 @@ class DataFiles:
         handle = Handle(descriptor, self._handles, file)
         handles.add(handle, most_kept())
         self._handles[file] = handle
-        if self._closed:  # by another thread, just now
+        if self._closed:  # by another thread meanwhile
             self._handles.clear()
         return handle
 
@@ -128,18 +128,18 @@ class DataFiles:
 
 
 class CheckedFile(Closing):
-    """One file while a data set is opened or verified; what is read of it is there, or an error.
+    """One file while a data set is opened or verified.
 
     Args:
         path: the file.
         length: the exact length that it must have.
-        stamp: what it was before.
+        stamp: the stamp that it must have.
 
     Attributes:
-        path, length, stamp: of the file that is open.
+        path, length, stamp: those of the open file.
 
     Raises:
-        FormatError: it is not what it should be.
+        FormatError: it is not the expected file.
         OSError: it cannot be opened.
     """
 
@@ -149,31 +149,31 @@ class CheckedFile(Closing):
         self.length = self.stamp.length
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes at an offset; fewer where the file ended already when it was opened."""
+        """The bytes at an offset; fewer if the file ended there when it was opened."""
         size = max(0, min(size, self.length - offset))
         data = _fetch(self.descriptor, size, offset, self.path)
         if data is None:
             raise self._cut(offset + size)
         return data
 
-    def read_into(self, room: memoryview, offset: int) -> None:
-        """Fill memory with the bytes at an offset.
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer with the bytes at an offset.
 
         Raises:
-            FormatError: the file ends before.
+            FormatError: the file ends too early.
             OSError: it cannot be read.
         """
-        if not _fill(self.descriptor, room, offset, self.path):
-            raise self._cut(offset + len(room))
+        if not _fill(self.descriptor, buffer, offset, self.path):
+            raise self._cut(offset + len(buffer))
 
     def _cut(self, end: int) -> FormatError:
         return wrong_length(self.path, os.fstat(self.descriptor).st_size, max(self.length, end))
 
     def pieces(self, begin: int, end: int) -> Iterator[memoryview]:
-        """The bytes from `begin` to `end`, a piece at a time, each right until the next."""
-        room = memoryview(bytearray(max(0, min(_PIECE, end - begin))))
+        """Yield the bytes from `begin` to `end` in pieces, each valid until the next."""
+        buffer = memoryview(bytearray(max(0, min(_PIECE, end - begin))))
         while begin < end:
-            piece = room[: end - begin]
+            piece = buffer[: end - begin]
             self.read_into(piece, begin)
             yield piece
             begin += len(piece)
@@ -192,10 +192,10 @@ def _seek_and_read(descriptor: int, size: int, offset: int) -> bytes:
         return os.read(descriptor, size)
 
 
-def _copy_into(descriptor: int, rooms: Sequence[memoryview], offset: int) -> int:
+def _copy_into(descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
     """`os.preadv`, for systems without it."""
-    blob = _pread(descriptor, len(rooms[0]), offset)
-    rooms[0][: len(blob)] = blob
+    blob = _pread(descriptor, len(buffers[0]), offset)
+    buffers[0][: len(blob)] = blob
     return len(blob)
 
 
@@ -205,7 +205,7 @@ _preadv = getattr(os, "preadv", _copy_into)
 
 
 def _fetch(descriptor: int, size: int, offset: int, path: str) -> bytes | None:
-    """Read bytes; None where the file ends before."""
+    """Read bytes; None if the file ends too early."""
     try:
         data: bytes = _pread(descriptor, size, offset)
     except OSError as error:
@@ -213,16 +213,16 @@ def _fetch(descriptor: int, size: int, offset: int, path: str) -> bytes | None:
         raise OSError(error.errno, error.strerror, path) from error
     if len(data) == size:
         return data
-    room = bytearray(size)  # more than a system reads at once (2 GiB), or cut
-    return bytes(room) if _fill(descriptor, memoryview(room), offset, path) else None
+    buffer = bytearray(size)  # more than a system reads at once (2 GiB), or cut
+    return bytes(buffer) if _fill(descriptor, memoryview(buffer), offset, path) else None
 
 
-def _fill(descriptor: int, room: memoryview, offset: int, path: str) -> bool:
-    """Read into all of `room`; False where the file ends before."""
+def _fill(descriptor: int, buffer: memoryview, offset: int, path: str) -> bool:
+    """Read into all of `buffer`; False if the file ends too early."""
     done = 0
     try:
-        while done < len(room):
-            count = _preadv(descriptor, [room[done:] if done else room], offset + done)
+        while done < len(buffer):
+            count = _preadv(descriptor, [buffer[done:] if done else buffer], offset + done)
             if not count:
                 return False
             done += count
@@ -233,7 +233,7 @@ def _fill(descriptor: int, room: memoryview, offset: int, path: str) -> bool:
 
 
 def most_kept() -> int:
-    """How many files may stay open for reading in this process, by the limit that it has now."""
+    """How many files may stay open for reading in this process, by its present limit."""
     if sys.platform == "win32":
         return MOST_KEPT
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -241,7 +241,7 @@ def most_kept() -> int:
 
 
 def open_checked(path: str, length: int | None = None, stamp: Stamp | None = None) -> tuple[int, Stamp]:
-    """A descriptor of a regular file, which the caller closes, and what it is.
+    """A descriptor of a regular file, which the caller closes, and the file's stamp.
 
     Raises:
         FormatError: it is not a regular file, has the wrong length, or is not the file that `stamp` describes.

@@ -1,4 +1,4 @@
-"""folder: the walk over an image folder, which its reader (`image_folder`) and conversion share.
+"""The walk over an image folder, which its reader (`image_folder`) and conversion share.
 
 Class folders give torchvision ImageFolder's names, numbers and order: class by class, folder by folder within a class
 (sorted by their whole path), names sorted within a folder; so index i is the same image as in torchvision. A folder
@@ -23,28 +23,28 @@ from fastdata.formats.mounts import pseudo_devices
 from fastdata.formats.names import local, portable
 from fastdata.record import key_from_path
 
-# Files and folders that systems leave behind: neither samples nor classes, and not reported. So are names that start
-# with a dot (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`), but for those of images.
+# Files and folders that operating systems create: neither samples nor classes, and not reported. The same holds for
+# names that start with a dot (AppleDouble's `._x.png`, `.DS_Store`, `.ipynb_checkpoints`), except those of images.
 SYSTEM_NAMES = frozenset(
     ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 )
 # The longest chain of links that Linux follows.
 _LINKS = 40
 
-Note = tuple[str, str]  # (path below the root, words)
+Note = tuple[str, str]  # (path below the root, message)
 
 
-# Shared by all records that are one file each: a mapping of their own would take more memory than the rest of them.
+# Shared by all records of one file: a mapping for each would take more memory than the rest of the record.
 _NO_OTHERS: Mapping[str, str] = {}
 
 
 class ImageRef(NamedTuple):
-    """The files of one record that were found; nothing of them is read yet.
+    """The files that were found for one record; none is read yet.
 
     Attributes:
-        key: the record's.
-        path: of the image, relative to the folder, `/` between parts.
-        label: its class number, -1 without one.
+        key: the key of the record.
+        path: the path of the image, relative to the folder, `/` between parts.
+        label: its class number, -1 if it has none.
         others: paths of further files, by the names of the record fields that they become.
     """
 
@@ -59,10 +59,10 @@ class ImageRef(NamedTuple):
 
 @dataclass(slots=True)
 class FolderScan:
-    """What a walk found: each file that is not hidden is in exactly one of `entries`, `ignored` and `rejected`.
+    """The result of a walk: each file that is not hidden is in exactly one of `entries`, `ignored` and `rejected`.
 
-    Hidden files whose ending says image are `ignored`, by name. `unread` names once more what could not be looked at:
-    folders that cannot be listed, which are `rejected` too, and files of no known ending, which are `ignored`.
+    Hidden files with an image's suffix are `ignored`, by name. `unread` lists once more what could not be read: folders
+    that cannot be listed, which are `rejected` too, and files without a known suffix, which are `ignored`.
     """
 
     classes: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
     """Walk an image folder.
 
     Links to files and folders are followed, loops end, pipes and devices are never opened, pseudo file systems such as
-    `/proc` are never entered. A file is an entry when its ending says image, or else its first bytes do.
+    `/proc` are never entered. A file is an entry if its suffix or else its first bytes are those of an image.
 
     Args:
         root: the folder.
@@ -103,17 +103,17 @@ def scan(root: str, *, natural: bool = False) -> FolderScan:
             found.warnings.append((name, "a class without images keeps its number"))
     if found.entries:
         for name in files:
-            _, words = _kind_of(root, name, found)
-            found.ignored.append((name, words or "beside the class folders, not in one"))
+            _, reason = _kind_of(root, name, found)
+            found.ignored.append((name, reason or "beside the class folders, not in one"))
         nested = any(ref.path.count("/") > 1 for ref in found.entries)
-        found.warnings += [(".", words) for words in doubts(found.classes, nested=nested)]
+        found.warnings += [(".", message) for message in doubts(found.classes, nested=nested)]
         return found
     flat = FolderScan(
         rejected=found.rejected, ignored=found.ignored, unread=found.unread
     )  # images lie in the root alone
     _add_files(root, "", files, -1, flat)
     if flat.entries:
-        flat.warnings = [(name, "no images in this folder: it was not taken for a class") for name in found.classes]
+        flat.warnings = [(name, "no images in this folder: it is not counted as a class") for name in found.classes]
         return flat
     return found
 
@@ -129,10 +129,10 @@ def is_hidden(name: str) -> bool:
 
 
 def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[str]]:
-    """The names of sub-folders and of regular files of one folder (`folder` ends in "/" or is "")."""
+    """The names of the subfolders and regular files of one folder (`folder` ends in "/" or is "")."""
     folders, files = [], []
     with os.scandir(path_below(root, folder)) as listing:
-        for entry in sorted(listing, key=lambda each: each.name):  # notes come in an order that nothing else decides
+        for entry in sorted(listing, key=lambda each: each.name):  # so that notes come in a fixed order
             name = portable(entry.name)
             path = folder + name
             if is_hidden(name):
@@ -145,49 +145,51 @@ def _listed(root: str, folder: str, found: FolderScan) -> tuple[list[str], list[
                     found.rejected.append((path, "a link to a file that is not an image"))
                     continue
                 dangling = kind == 2 and entry.is_symlink() and not os.path.exists(entry.path)
-                words = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
+                reason = "a link to nothing" if dangling else "not a regular file (pipe, socket or device)"
             except OSError as error:  # a link to itself
                 raise_resource_error(error, entry.path)
-                kind, words = 2, error.strerror or str(error)
+                kind, reason = 2, error.strerror or str(error)
             if kind == 0:
                 folders.append(name)
             elif kind == 1:
                 files.append(name)
             else:
                 where = found.rejected if suffix_format(name) else found.ignored
-                where.append((path, words))
+                where.append((path, reason))
     return folders, files
 
 
 def _is_hidden_image(entry: os.DirEntry[str], name: str) -> bool:
-    """Whether a hidden name is that of an image: reported, unlike AppleDouble's files and folders."""
-    dot, ending = name.rpartition(".")[1:]
+    """Whether a hidden file has an image's suffix: it is reported, unlike AppleDouble's files and folders."""
+    dot, suffix = name.rpartition(".")[1:]
     try:
-        return (dot + ending).lower() in IMAGE_SUFFIXES and not name.startswith("._") and not entry.is_dir()
+        return (dot + suffix).lower() in IMAGE_SUFFIXES and not name.startswith("._") and not entry.is_dir()
     except OSError:
         return True
 
 
 def _leads_to_image(link: str) -> bool:
-    """Whether a link with an image's name leads to one: by its target's name, or else its first bytes.
+    """Whether a link with an image's suffix leads to an image, by its target's suffix or else its first bytes.
 
-    Only links are looked at: the name that counts is the file's own, and to open every file would take long.
+    Only links are checked: the suffix of any other file counts as it is, and opening every file would take long.
     """
     target = link
-    with contextlib.suppress(OSError):  # no link any more
+    with contextlib.suppress(OSError):  # not a link any more
         for _ in range(_LINKS):
             target = os.path.join(os.path.dirname(target), os.readlink(target))
     if suffix_format(target):
         return True
     try:
         return sniff(read_file(link, SNIFF_BYTES)) not in (None, "npy")
-    except OSError:  # reading it raises the reason
+    except OSError:  # the reason is raised when it is read
         return True
 
 
 def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> Iterator[tuple[str, list[str]]]:
-    """(folder, file names) of `top` and all below it, in no order; folders that hold themselves by a link end there,
-    and so do pseudo file systems, given by their devices."""
+    """Yield (folder, file names) of `top` and all folders below it, in no order.
+
+    Links back to a folder above are not followed, nor are pseudo file systems, given by their devices.
+    """
     pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset([_identity(root)]))]
     while pending:
         folder, above = pending.pop()
@@ -201,7 +203,7 @@ def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> 
                 continue
             folders, files = _listed(root, folder + "/", found)
         except OSError as error:
-            raise_resource_error(error, path_below(root, folder))  # else its images would be missing silently
+            raise_resource_error(error, path_below(root, folder))  # otherwise its images would be missing silently
             found.rejected.append((folder, f"this folder cannot be listed: {error.strerror}"))
             found.unread.append(found.rejected[-1])
             continue
@@ -210,7 +212,7 @@ def _walk(root: str, top: str, found: FolderScan, pseudo: Mapping[int, str]) -> 
 
 
 def path_below(root: str, path: str) -> str:
-    """The path of something below the root."""
+    """The path to open for a path below the root."""
     return os.path.join(root, local(path))
 
 
@@ -220,13 +222,13 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _add_files(root: str, folder: str, names: list[str], label: int, found: FolderScan) -> None:
-    """Sort the files of one folder into entries and the rest; entries get their keys by the key rule."""
+    """Add the files of one folder to the entries or to the ignored; entries get their keys by the key rule."""
     taken: set[str] = set()
     for name in sorted(names):
         path = folder + name
-        kind, words = _kind_of(root, path, found)
+        kind, reason = _kind_of(root, path, found)
         if kind is None:
-            found.ignored.append((path, words))
+            found.ignored.append((path, reason))
             continue
         key = key_from_path(path)
         if key in taken:
@@ -236,17 +238,17 @@ def _add_files(root: str, folder: str, names: list[str], label: int, found: Fold
 
 
 def _kind_of(root: str, path: str, found: FolderScan) -> tuple[str | None, str]:
-    """What the ending, or else the first bytes, say of a file; None with the reason when neither says image."""
+    """The image format of a file by its suffix or else its first bytes; None and the reason if it is not an image."""
     kind = suffix_format(path)
     if kind is None:
         try:
             kind = sniff(read_file(path_below(root, path), SNIFF_BYTES))
         except OSError as error:
             raise_resource_error(error, path_below(root, path))
-            words = f"its suffix is not that of an image, and it cannot be read: {error.strerror or error}"
-            found.unread.append((path, words))
-            return None, words
-    # An array is an image in our files only.
+            reason = f"its suffix is not that of an image, and it cannot be read: {error.strerror or error}"
+            found.unread.append((path, reason))
+            return None, reason
+    # An array is an image only in our own files.
     return (None, "not an image") if kind in (None, "npy") else (kind, "")
 
 
@@ -255,7 +257,7 @@ def suffix_format(name: str) -> str | None:
 
 
 def read_file(path: str, limit: int = -1) -> bytes:
-    """The bytes of a regular file; a pipe or device that replaced it is refused, never waited for.
+    """Read a regular file; a pipe or device that replaced it is refused, never waited for.
 
     Raises:
         OSError: it cannot be read, or is not a regular file.

@@ -1,8 +1,8 @@
-"""Records that others wrote: which of their fields is the image, which the label, and whether all of them have one.
+"""Foreign records: which field is the image, which is the label, and whether every record has one.
 
-In: records by key and fields, as a scan finds them. Out: the index that our own data have, with each image in front, so
-that every reader takes the same field for it. A record without an image, or with several, is an error that counts
-it: foreign data are never read as less than they are.
+In: records by key and fields, as a scan finds them. Out: an index like that of our own data, with each image first, so
+that every reader takes the same field as the image. Records without an image, or with several, are an error that
+states how many there are: no part of foreign data is left out silently.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LABEL_FILES = re.compile(
 
 
 class ForeignIndex:
-    """Collects the records of one data set.
+    """Collect the records of one data set.
 
     Args:
         where: its path, for errors.
-        noun: what it calls a record: "records" or "entries".
+        noun: what errors call its records: "records" or "entries".
         image_field, label_field: as `fastdata.open` takes them.
-        read: gives the bytes of a field.
+        read: returns the bytes of a field.
     """
 
     def __init__(self, where: str, noun: str, image_field: str | None, label_field: str | None, read: Read) -> None:
@@ -40,7 +40,7 @@ class ForeignIndex:
         self._images, self._arrays, self._bare = 0, Tally(), Tally()
 
     def add(self, key: str, fields: Fields) -> None:
-        """Add a record, its image first."""
+        """Add a record, with its image as the first field."""
         image = self._image_of(key, fields)
         ordered = {image: fields[image], **fields} if image else fields
         locations = [(blob.file, blob.offset) for blob in ordered.values()]
@@ -48,19 +48,19 @@ class ForeignIndex:
         self.builder.add_scanned(key, "", label, list(ordered), locations, [blob.size for blob in ordered.values()])
 
     def add_other(self, what: str) -> None:
-        """Count what is no record at all."""
+        """Count something that is not a record."""
         self._bare.add(what)
 
     def add_others(self, others: Tally) -> None:
-        """Count several of them."""
+        """Count several of these."""
         self._bare.count += others.count
         self._bare.first = self._bare.first or others.first
 
     def finish(self, folders: Sequence[str]) -> IndexBuilder:
-        """The index.
+        """Return the index.
 
         Args:
-            folders: where a file of labels may lie beside the data.
+            folders: the folders that may hold a file of labels beside the data.
 
         Raises:
             FormatError: records without an image or with several, labels that cannot be read.
@@ -68,14 +68,14 @@ class ForeignIndex:
         if self._images or self._given:
             self._refuse(self._arrays, self._bare)
         else:
-            self._images = self._arrays.count  # arrays are images where there are no others
+            self._images = self._arrays.count  # arrays are images if there are no others
             self._refuse(self._bare)
         if not self._labels.check() and len(self.builder) and self._unnamed:
             self._refuse_label_files(folders)
         return self.builder
 
     def _image_of(self, key: str, fields: Fields) -> str:
-        """The field that holds a record's image, "" where none does."""
+        """The field that holds a record's image, "" if none does."""
         if self._given is not None:
             images = [self._given] if self._given in fields else []
         else:
@@ -104,13 +104,13 @@ class ForeignIndex:
         )
         if self._images:
             what = what.replace("an image", "no image").replace("the field", "no field")
-        raise FormatError(f"{self._where}: {some} {what}, such as {first}; {self._cure()}")
+        raise FormatError(f"{self._where}: {some} {what}, such as {first}; {self._advice()}")
 
-    def _cure(self) -> str:
+    def _advice(self) -> str:
         if self._given is not None:
-            return "name a field that all of them have, or leave the others out of the data"
+            return "name a field that all of them have, or remove the others from the data"
         return (
-            "a field of an image is named jpg, png, webp or the like, image_field= names any other; leave out what is "
+            "a field of an image is named jpg, png, webp or the like, image_field= names any other; remove what is "
             "not a record, or convert the images with `fastdata convert`"
         )
 
@@ -124,7 +124,7 @@ class ForeignIndex:
 
 
 def _listed(folder: str) -> list[str]:
-    """The names in a folder; none where it may be read, but not listed."""
+    """The names in a folder; none if it cannot be listed."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

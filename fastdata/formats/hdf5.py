@@ -1,12 +1,12 @@
-"""HDF5: one file `X.h5`, read where its data sets lie.
+"""HDF5: one file `X.h5`, read at the offsets of its data sets.
 
     /payload         uint8, contiguous, from byte 65,536 on: every blob of every record, end to end
     /index/COLUMN    the columns of `fastdata.formats.index`, each contiguous; `offset` counts from the file's start
     /manifest        uint8: the manifest as JSON, padded with spaces
 
 Plain h5py reads it: blob b is `f["payload"][o - 65536 : o - 65536 + n]` with `o = f["index/offset"][b]` and
-`n = f["index/size"][b]`. h5py is used once, to learn where the data sets lie; no lock is taken and no handle is kept.
-Only what the file itself holds is read: a link, which may lead to any other file, is refused before it is followed.
+`n = f["index/size"][b]`. h5py is used once, to learn these offsets; no lock is taken and no handle is kept open.
+Only the file itself is read: a link, which may lead to any other file, is refused before it is followed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 PAYLOAD_AT = 65536
 PAYLOAD, INDEX, MANIFEST = "payload", "index", "manifest"
 # HDF5 aligns what is at least as large as a threshold. The payload must be aligned and HDF5's own blocks (2 kB) must
-# not, so a smaller payload is filled up with zeros to this size.
+# not, so a smaller payload is padded with zeros to this size.
 SMALLEST = 4096
 
 
@@ -93,7 +93,7 @@ def _extents(file: CheckedFile) -> dict[str, tuple[int, int]]:
 
 
 def _own(group: h5py.Group, name: str) -> Any:
-    """What has this name in a group, if it lies in this file: a link is not followed."""
+    """The member of a group with this name, if it lies in this file: links are not followed."""
     import h5py
 
     kind = group.get(name, getlink=True, getclass=True)
@@ -109,22 +109,22 @@ def _extent(data: h5py.Dataset, kind: str) -> tuple[int, int]:
         return 0, 0
     offset = data.id.get_offset()
     if offset is None:
-        raise ValueError(f"{data.name} does not lie in one piece")
+        raise ValueError(f"{data.name} is not contiguous")
     return offset, data.size * data.dtype.itemsize
 
 
 def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
-    """Is all around the blobs as it was written, so that plain HDF5 reads the file? Its blocks carry checksums."""
+    """Check that plain HDF5 reads the file: everything around the blobs is unchanged. Its blocks have checksums."""
     import h5py
 
     path = packed.path
     with CheckedFile(path, packed.lengths[0], packed.stamps[0]) as file, h5py.File(_Readable(file), "r") as tree:
-        for words in chain(_wrong_tree(tree, packed.columns), _wrong_filling(tree, file, packed)):
-            yield Problem(DATA_SET, path, words)
+        for message in chain(_wrong_tree(tree, packed.columns), _wrong_padding(tree, file, packed)):
+            yield Problem(DATA_SET, path, message)
 
 
 def _wrong_tree(tree: h5py.File, columns: Columns) -> Iterator[str]:
-    """Groups and data sets that are not those of the layout."""
+    """Report groups and data sets that do not fit the layout."""
     lengths = {f"{INDEX}/{name}": len(column) for name, column in columns.items()}
     payload = max(int(columns["size"].sum()), SMALLEST)
     lengths |= {PAYLOAD: payload, MANIFEST: tree[MANIFEST].size}
@@ -141,14 +141,14 @@ def _wrong_tree(tree: h5py.File, columns: Columns) -> Iterator[str]:
             yield f"{name} is not one plain array of {length} elements"
 
 
-def _wrong_filling(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterator[str]:
-    """Bytes of payload and manifest that are neither a blob's nor what fills up."""
+def _wrong_padding(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterator[str]:
+    """Report bytes of the payload and the manifest that are neither content nor padding."""
     offset, size = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
     ends = np.concatenate([[PAYLOAD_AT], offset + size])
     if not np.array_equal(ends[:-1], offset):
         yield "the payload is not the fields of all records, end to end"
-    filling = file.pieces(int(ends[-1]), PAYLOAD_AT + tree[PAYLOAD].size)
-    if any(np.frombuffer(piece, np.uint8).any() for piece in filling):
+    padding = file.pieces(int(ends[-1]), PAYLOAD_AT + tree[PAYLOAD].size)
+    if any(np.frombuffer(piece, np.uint8).any() for piece in padding):
         yield "the padding of the payload has changed"
     begin, room = _extent(tree[MANIFEST], "|u1")
     if file.read(begin, room) != packed.manifest.to_json().ljust(room):
@@ -156,7 +156,7 @@ def _wrong_filling(tree: h5py.File, file: CheckedFile, packed: Packed) -> Iterat
 
 
 class _Readable(io.RawIOBase):
-    """An open file as HDF5 reads it: the one whose kind was looked at, whatever has its path by now."""
+    """An open file for h5py to read: the very one that was checked, even if its path was replaced since."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file, self._at = file, 0

@@ -1,4 +1,4 @@
-"""image_folder: a folder of images that was not converted, read as it is, in the order in which `folder` walks it."""
+"""A folder of images that was not converted, read in the order in which `folder` walks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastdata.formats import folder
 from fastdata.formats.base import READ_OPTIONS, Closing, ReadOptions, check_size, reopened
 from fastdata.formats.index import IndexBuilder, index_hash
 from fastdata.formats.rows import Rows, checked_row
-from fastdata.formats.verify import Problem, Verified, words_of
+from fastdata.formats.verify import Problem, Verified, message_of
 from fastdata.manifest import Manifest
 from fastdata.record import Record
 
@@ -25,14 +25,14 @@ _SHOWN = 5
 def open_folder(path: str, options: ReadOptions = READ_OPTIONS) -> FolderReader:
     """Open a folder of images.
 
-    Warns of class folders that look like none, and names what says image and is left out.
+    Warn of class folders that do not look like classes, and of files with an image's suffix that are left out.
 
     Raises:
-        FormatError: no images, or a folder that cannot be listed: what is there would depend on who looks.
+        FormatError: no images, or a folder that cannot be listed: the data would depend on who reads them.
     """
     reader = FolderReader(path, options)
-    for words in reader.remarks:
-        warnings.warn(words, stacklevel=4)  # whoever called fastdata.open
+    for message in reader.warnings:
+        warnings.warn(message, stacklevel=4)  # the caller of fastdata.open
     return reader
 
 
@@ -40,7 +40,7 @@ class FolderReader(Closing, Verified):
     """A Reader over the images of a folder; each read opens a file.
 
     Attributes:
-        remarks: what there is to say of the folder.
+        warnings: messages about its classes, and about files that are left out.
     """
 
     def __init__(self, path: str, options: ReadOptions = READ_OPTIONS) -> None:
@@ -57,7 +57,7 @@ class FolderReader(Closing, Verified):
         self._rows = Rows(self._columns)
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self.manifest = Manifest("folder", len(found.entries), (), found.classes)
-        self.remarks = _remarks(path, found)
+        self.warnings = _warnings(path, found)
 
     def __len__(self) -> int:
         return self.manifest.count
@@ -94,16 +94,16 @@ class FolderReader(Closing, Verified):
 
     def _failure(self, row: int, error: OSError) -> FastdataError:
         where = f"{self.path}: record {self.keys[row]!r}"
-        words = f"{where}: {self.paths[row]!r} cannot be read: {error.strerror or error}"
-        return as_resource_error(error, where) or FormatError(words)
+        message = f"{where}: {self.paths[row]!r} cannot be read: {error.strerror or error}"
+        return as_resource_error(error, where) or FormatError(message)
 
     def problems(self) -> Iterator[Problem]:
-        """Is every file still there and readable? (There are no checksums to compare with.)"""
+        """Check that every file still exists and is readable. (There are no checksums to compare with.)"""
         for row in range(len(self)):
             try:
                 self.image(row)
             except Exception as error:
-                yield Problem(row, self.keys[row], words_of(error, f"{self.path}: record {self.keys[row]!r}"))
+                yield Problem(row, self.keys[row], message_of(error, f"{self.path}: record {self.keys[row]!r}"))
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -112,7 +112,7 @@ class FolderReader(Closing, Verified):
         return reopened, (partial(FolderReader, options=self.options), self.path, self.identity())
 
     def identity(self) -> str:
-        """Tells this folder from the same one with other files; their content is not looked at."""
+        """Distinguishes this folder from the same one with other files; their content is not read."""
         return index_hash(self._columns)
 
     def __repr__(self) -> str:
@@ -134,12 +134,12 @@ def _scanned(path: str) -> folder.FolderScan:
     return found
 
 
-def _remarks(path: str, found: folder.FolderScan) -> list[str]:
-    """Doubts about the classes, and what says image or cannot be looked at, and is no record."""
-    said = [f"{path}: {words}" for name, words in found.warnings if name == "."]
+def _warnings(path: str, found: folder.FolderScan) -> list[str]:
+    """Warnings about the classes, and about files that may be images and are not records."""
+    messages = [f"{path}: {message}" for name, message in found.warnings if name == "."]
     left_out = found.rejected + found.unread
     if left_out:
-        named = "; ".join(f"{name}: {words}" for name, words in left_out[:_SHOWN])
+        named = "; ".join(f"{name}: {reason}" for name, reason in left_out[:_SHOWN])
         more = f"; and {len(left_out) - _SHOWN:,} more" if len(left_out) > _SHOWN else ""
-        said.append(f"{path}: {len(left_out):,} files are left out: {named}{more}")
-    return said
+        messages.append(f"{path}: {len(left_out):,} files are left out: {named}{more}")
+    return messages

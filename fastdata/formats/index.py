@@ -1,4 +1,4 @@
-"""The columnar index: where every blob of a data set lies, in flat arrays that are used as they are, never parsed.
+"""The columnar index: the location of every blob of a data set, in flat arrays that are used without parsing.
 
 One index serves every format. For N records with E blobs in all:
 
@@ -8,15 +8,15 @@ One index serves every format. For N records with E blobs in all:
     offset      int64  E     where in the file
     size        int64  E     how many bytes
     crc         uint32 E     CRC-32 of the blob
-    label       int64  N     class number, -1 without
+    label       int64  N     class number, -1 if none
     key_end     int64  N+1   key i is key_bytes[key_end[i]:key_end[i+1]], UTF-8
     key_bytes   uint8
     path_end    int64  N+1   the same for source paths (file-system bytes)
     path_bytes  uint8
-    hash        uint64 N     64-bit hashes of the keys, rising ...
+    hash        uint64 N     64-bit hashes of the keys, in increasing order ...
     hash_row    int64  N     ... and the record each belongs to: `find` is a binary search
 
-Opening reads the arrays, or maps very large ones (`fastdata.formats.opening`), and checks that they can be
+Opening reads the arrays, or maps very large ones (`fastdata.formats.opening`), and checks that they are possible
 (`fastdata.formats.rows`, which also reads them). Forked processes share their pages.
 As a file of its own (`pack`, `unpack`) an index is: the magic, the length of a JSON header as 8 digits, the header
 ({column: [dtype, length, offset]}), and the arrays, little-endian, each at a multiple of 64 bytes.
@@ -43,22 +43,22 @@ DTYPES = {
     "start": "<i8", "field": "<u2", "file": "<i4", "offset": "<i8", "size": "<i8", "crc": "<u4", "label": "<i8",
     "key_end": "<i8", "key_bytes": "|u1", "path_end": "<i8", "path_bytes": "|u1", "hash": "<u8", "hash_row": "<i8",
 }  # fmt: skip
-# In the folder formats the index is a file beside the data. It is created first and the manifest last, so that an index
-# without a manifest marks what was never finished.
+# In the folder formats the index is a file beside the data. It is created first and the manifest last, so an index
+# without a manifest marks a data set that was never finished.
 INDEX_NAME = "index.fastdata"
 _MAGIC = b"FDINDEX1"
-_MOST_HEADER = 4096  # four times what the longest numbers take; JSON takes many times its size in memory
+_MOST_HEADER = 4096  # four times the longest possible one; parsing JSON takes many times its size in memory
 _ALIGN = 64  # a cache line; more than any dtype needs
 _MAX_FIELDS = 2**16  # field codes are uint16
 
 
 def key_hash(key: bytes) -> int:
-    """The 64-bit hash by which `find` looks keys up."""
+    """The 64-bit hash by which `find` looks up keys."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
 class IndexBuilder:
-    """Collects rows while a data set is written (or a foreign one scanned), about 100 bytes of memory a record."""
+    """Collect rows while a data set is written (or a foreign one scanned); takes about 100 bytes for each record."""
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self.fields: list[str] = list(fields)
@@ -66,7 +66,7 @@ class IndexBuilder:
         self._fingerprint = Fingerprint()
         self._start, self._key_end, self._path_end = array("q", [0]), array("q", [0]), array("q", [0])
         self._field, self._file, self._crc = array("H"), array("i"), array("I")
-        self.offset, self.size = array("q"), array("q")  # LMDB learns its offsets last and fills them in
+        self.offset, self.size = array("q"), array("q")  # LMDB knows its offsets last and then fills them in
         self._label, self._hash = array("q"), array("Q")
         self._keys, self._paths = bytearray(), bytearray()
         self._seen: set[int] = set()
@@ -84,7 +84,7 @@ class IndexBuilder:
         self._fingerprint.add(record.key.encode("utf-8"), checksums)
 
     def check_new(self, record: Record) -> None:
-        """Refuse a record that the index could not hold beside what is there; asked before anything is written.
+        """Refuse a record that does not fit into the index with the others; called before anything is written.
 
         Raises:
             RecordError: its key was written before, or there are too many different field names.
@@ -93,7 +93,7 @@ class IndexBuilder:
         if len(self.fields) + len(new) > _MAX_FIELDS:
             raise RecordError(
                 f"record {record.key!r}: more than {_MAX_FIELDS} different field names; "
-                "a field name says what a blob is, the key says whose"
+                "a field name says what a blob is, the key says which record it belongs to"
             )
         key, raw = record.key, record.key.encode("utf-8")
         number = key_hash(raw)
@@ -112,7 +112,7 @@ class IndexBuilder:
         sizes: Sequence[int],
         checksums: Sequence[int] | None = None,
     ) -> None:
-        """Add a record by its locations alone; without checksums for foreign data, whose blobs are not read."""
+        """Add a record by its locations; foreign data have no checksums, since their blobs are not read."""
         raw = key.encode("utf-8", "surrogateescape")
         for name in names:
             if name not in self._codes:
@@ -158,7 +158,7 @@ class IndexBuilder:
 
 
 def _header(columns: Columns) -> bytes:
-    """All that stands before the arrays of a packed index."""
+    """Everything before the arrays of a packed index."""
     layout: dict[str, list[str | int]] = {}
     offset = 0
     for name, kind in DTYPES.items():
@@ -170,7 +170,7 @@ def _header(columns: Columns) -> bytes:
 
 
 def pack(columns: Columns) -> Iterator[bytes]:
-    """The index as a file of its own, piece by piece."""
+    """Yield the index as a file of its own, piece by piece."""
     yield _header(columns)
     for name in DTYPES:
         blob = columns[name].tobytes()
@@ -190,7 +190,7 @@ def unpack(buffer: memoryview, where: str) -> dict[str, NDArray[np.generic]]:
     """The columns as read-only views of a packed index.
 
     Raises:
-        FormatError: these bytes are no index, or it does not fit into them.
+        FormatError: these bytes are not an index, or it does not fit into them.
     """
     if bytes(buffer[:8]) != _MAGIC or not bytes(buffer[8:16]).isdigit():
         raise FormatError(f"{where}: not a fastdata index; convert the data again")

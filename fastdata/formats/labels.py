@@ -1,8 +1,8 @@
-"""Class numbers in records that others wrote: from `cls`, from the field that `label_field` names, or an error.
+"""Class numbers of foreign records: from `cls`, or from the field that `label_field` names.
 
-In: each record's fields, while its data set is scanned. Out: its class number, -1 where there is none. A label that is
-there and not understood would be lost in silence, and a model trained without it; so whatever may be one is an error
-that names the field and the argument that reads it or leaves it out. Nothing is ever unpickled.
+In: each record's fields, while its data set is scanned. Out: its class number, -1 if there is none. A label that is not
+understood must not be ignored silently, and a model trained without it; so anything that may be a label is an error
+that names the field, and the argument that reads it or ignores it. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from numpy.typing import NDArray
 from fastdata.errors import FormatError, OptionError
 from fastdata.record import IMAGE_FIELDS, class_number
 
-# `label_field` that says: there are no labels, go on.
+# The `label_field` for data without labels.
 NO_LABELS = ""
 
-# Names of fields and of JSON keys that say label: compared in lower case, with letters only.
+# Names of fields and of JSON keys that suggest a label: compared in lower case, with letters only.
 _NAMES = frozenset(
-    name + ending
+    name + suffix
     for name in ("label", "labels", "cls", "class", "category", "target", "classlabel")
-    for ending in ("", "id", "ids", "idx", "index", "no", "num", "number", "name")
+    for suffix in ("", "id", "ids", "idx", "index", "no", "num", "number", "name")
 ) | {"classes", "targets", "categories", "groundtruth", "gt", "annotation"}
 _SAYS_LABEL = re.compile(rb"label|cls|class|categor|target|annotation|ground_?truth|\"gt\"", re.IGNORECASE)
 _JSON = frozenset(("json", "jsn"))
-# Values as some program keeps them; a class number among them cannot be told from anything else.
+# Serialised values; a class number in them cannot be recognized.
 _SERIALISED = frozenset(("pyd", "pickle", "pkl", "p", "pt", "pth", "mp", "msgpack", "cbor", "ten", "tb", "npz"))
 # Tables and descriptions that may hold a label under its name; they are not read.
 _DESCRIBED = frozenset(("xml", "yaml", "yml", "toml", "csv", "tsv", "jsonl"))
-# Integers that webdataset's names say are no class numbers.
+# Integers that are not class numbers, by webdataset's names.
 _COUNTS = frozenset(("index", "inx", "idx", "count", "width", "height"))
-# A class number takes less, and so does the head of an array; longer JSON than this is not looked into.
+# The largest sizes of a class number, of an array that holds one, and of JSON that is parsed, in bytes.
 _MOST_NUMBER, _MOST_ARRAY, _MOST_JSON = 32, 256, 1 << 22
 _SCALAR = re.compile(rb"'descr': *'[<>|=][iu]\d'.*'shape': *\((?:1,)?\)")
-# How far into JSON, how many items of a list, and how many names for labels are looked at: one is enough to tell of.
+# How deep JSON is searched, how many items of a list, and how many possible labels are kept: one is enough to report.
 _MOST_DEPTH, _MOST_ITEMS, _MOST_SUSPECTS = 4, 4, 16
 
 
 class Blob(NamedTuple):
-    """Where a field lies."""
+    """The location of a field."""
 
     file: int
     offset: int
@@ -55,7 +55,7 @@ Read = Callable[[Blob], bytes]
 
 
 class Tally:
-    """How often something was seen, and what was seen first."""
+    """A count, and the first item that was counted."""
 
     def __init__(self) -> None:
         self.count, self.first = 0, ""
@@ -75,10 +75,10 @@ class Labels:
     Args:
         where: its path, for errors.
         label_field: what `fastdata.open` was given; None for `cls`, and an error where that leaves a label out.
-        read: gives the bytes of a field.
+        read: returns the bytes of a field.
 
     Raises:
-        OptionError: `label_field` names nothing.
+        OptionError: `label_field` does not name a field.
     """
 
     def __init__(self, where: str, label_field: str | None, read: Read) -> None:
@@ -96,7 +96,7 @@ class Labels:
         self._texts: set[str] = set()
 
     def of(self, key: str, fields: Fields) -> int:
-        """The class number of a record, -1 without one; what is wrong is told by `check`, at the end."""
+        """The class number of a record, -1 if it has none; `check` reports at the end what is wrong."""
         if self._given == NO_LABELS:
             return -1
         blob = fields.get(self._field)
@@ -119,7 +119,7 @@ class Labels:
         """Whether there are any labels.
 
         Raises:
-            FormatError: some cannot be read, or what may be labels was not.
+            FormatError: some cannot be read, or a field that was not read may hold labels.
         """
         if self._wrong.count:
             raise FormatError(
@@ -134,17 +134,17 @@ class Labels:
         suspects = {**self._suspects, **{n: t for n, t in self._numbers.items() if n not in self._texts}}
         for name, tally in suspects.items():
             readable = ":" in name or name.rpartition(".")[2] not in _SERIALISED | _DESCRIBED | _JSON | {"npy"}
-            cure = f"label_field={name!r} reads it" if readable else "write the class numbers as `cls`, in ASCII"
+            advice = f"label_field={name!r} reads it" if readable else "write the class numbers as `cls`, in ASCII"
             raise FormatError(
                 f"{self._where}: {tally.of('record')} without the field 'cls', with what may be the label in "
-                f"{name!r}, such as {tally.first!r}: {cure}; label_field='' reads the data without labels"
+                f"{name!r}, such as {tally.first!r}: {advice}; label_field='' reads the data without labels"
             )
         return self._found > 0
 
     def _number(self, blob: Blob) -> int:
         """The class number that the named field holds; ValueError says what it holds instead."""
         if blob.size > _MOST_JSON:
-            raise ValueError(f"field {self._field!r} has {blob.size} bytes; at most {_MOST_JSON} are looked into")
+            raise ValueError(f"field {self._field!r} has {blob.size} bytes; at most {_MOST_JSON} are read")
         data = self._read(blob)
         if not self._path:
             number = class_number(data)
@@ -181,7 +181,7 @@ class Labels:
                 if blob.size <= _MOST_ARRAY and _SCALAR.search(self._read(blob)):
                     yield name
             elif blob.size > _MOST_NUMBER or class_number(self._read(blob)) is None:
-                self._texts.add(name)  # a caption may be a number; where all are, they are labels
+                self._texts.add(name)  # some captions are numbers; if all are, they are labels
             elif name not in _COUNTS:
                 self._numbers.setdefault(name, Tally()).add(key)
 
@@ -206,13 +206,13 @@ def _says_label(name: str) -> bool:
 
 
 def _labels_within(blob: bytes) -> Iterator[str]:
-    """Where in a JSON object something is called a label: the names on the way, with dots."""
+    """The paths in a JSON object to values that are named like labels: names joined by dots."""
     if not _SAYS_LABEL.search(blob):
         return
     try:
         value = json.loads(blob)
     except (ValueError, RecursionError):
-        return  # no JSON: `verify` says so
+        return  # not JSON: `verify` reports it
     pending: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while pending:
         path, value = pending.pop()

@@ -1,11 +1,11 @@
 """LMDB: a folder `X.lmdb/` of `data.mdb`, `index.fastdata` and `manifest.json`.
 
 `txn.get(b"KEY.jpg")` with plain lmdb returns the JPEG. fastdata reads `data.mdb` as a plain file, at the offsets
-that were noted after the last commit: no environment is held, so forks, threads, read-only folders and a user's own
-`lmdb.open` of the same folder are all fine. Every transaction rewrites one of the two meta pages; their hash is in the
+that were recorded after the last commit: no environment is open, so forks, threads, read-only folders and a user's own
+`lmdb.open` of the same folder all work. Every transaction rewrites one of the two meta pages; their hash is in the
 manifest, so a data set that was written to since is refused, never misread.
 
-LMDBs that others wrote (no index of ours) are walked once, to note the offsets.
+Foreign LMDBs (without our index) are walked once to learn the offsets.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def open_lmdb(path: str, options: ReadOptions = READ_OPTIONS) -> PackedReader:
     """
     folder, name = os.path.split(path)
     if name == DATA_NAME and any(os.path.exists(os.path.join(folder, each)) for each in (INDEX_NAME, MANIFEST_NAME)):
-        path = folder  # the data file of a data set of ours
+        path = folder  # the data file of one of our data sets
     manifest = read_manifest(path, "lmdb") if os.path.isdir(path) else None
     if manifest is None:
         data = os.path.join(path, DATA_NAME) if os.path.isdir(path) else path
@@ -85,7 +85,7 @@ def meta_hash(path: str) -> str:
 
 
 def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> str:
-    """The hash of all that lies around the values: LMDB's tree, by which plain lmdb finds them."""
+    """The hash of everything around the values: LMDB's tree, by which plain lmdb finds them."""
     digest, end = hashlib.sha256(), 0
     order = np.argsort(offsets, kind="stable")
     values = zip(offsets[order].tolist(), sizes[order].tolist(), strict=True)
@@ -97,45 +97,45 @@ def rest_hash(data: CheckedFile, offsets: NDArray[np.int64], sizes: NDArray[np.i
 
 
 def _check_rest(packed: Packed, _rows: range) -> Iterator[Problem]:
-    """Does plain lmdb find each value where the index says, and is all around the values as it was written?"""
+    """Check that plain lmdb finds each value where the index says, and that nothing around the values has changed."""
     offsets, sizes = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
     path = packed.files[0]
     with CheckedFile(path, packed.lengths[0], packed.stamps[0]) as data:
         if rest_hash(data, offsets, sizes) != packed.manifest.files[0].rest_sha256:
-            words = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
-            yield Problem(DATA_SET, path, words)
+            message = "LMDB's own pages have changed: plain lmdb may not find every record, or crash"
+            yield Problem(DATA_SET, path, message)
         yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
         yield from _check_tree(packed, data)
 
 
 def _check_tree(packed: Packed, data: CheckedFile) -> Iterator[Problem]:
-    """Entries of LMDB and fields of records that are not the same ones, at the same offsets."""
+    """Report fields that LMDB's tree does not hold at the offset in the index, and entries that are not fields."""
     hashes, offsets, lengths = array("q"), array("q"), array("q")
     for name, start, length in walk(FileBytes(data), data.path):
-        hashes.append(hash(name))  # 64 bits, of this process alone: they serve to join the two
+        hashes.append(hash(name))  # 64 bits, used within this process only to join the two
         offsets.append(start)
         lengths.append(length)
     order = np.argsort(np.array(hashes, np.int64))
-    there, offset_of, length_of = (np.array(each, np.int64)[order] for each in (hashes, offsets, lengths))
+    stored, offset_of, length_of = (np.array(each, np.int64)[order] for each in (hashes, offsets, lengths))
     offset, size = (np.asarray(packed.columns[name], np.int64) for name in ("offset", "size"))
     names = np.fromiter(map(hash, _names(packed)), np.int64, len(size))
-    at = np.minimum(np.searchsorted(there, names), max(len(there) - 1, 0))
-    found = there[at] == names if len(there) else np.zeros(len(names), bool)
-    right = found.copy()  # an empty value lies nowhere
-    if len(there):
+    at = np.minimum(np.searchsorted(stored, names), max(len(stored) - 1, 0))
+    found = stored[at] == names if len(stored) else np.zeros(len(names), bool)
+    right = found.copy()
+    if len(stored):  # an empty value has no offset
         right &= (length_of[at] == size) & ((offset_of[at] == offset) | (size == 0))
     keys, fields = Rows(packed.columns).keys, packed.manifest.fields
     for blob in np.flatnonzero(~right).tolist():
         row = int(np.searchsorted(packed.columns["start"], blob, side="right")) - 1
-        words = f"plain lmdb finds field {fields[packed.columns['field'][blob]]!r} elsewhere, or not at all"
-        yield Problem(row, name_of(keys, row), words)
+        message = f"plain lmdb finds field {fields[packed.columns['field'][blob]]!r} elsewhere, or not at all"
+        yield Problem(row, name_of(keys, row), message)
     known = len(np.unique(at[found]))
-    if known != len(there):
-        yield Problem(DATA_SET, data.path, f"LMDB holds {len(there)} entries, of which {known} belong to records")
+    if known != len(stored):
+        yield Problem(DATA_SET, data.path, f"LMDB holds {len(stored)} entries, of which {known} belong to records")
 
 
 def _names(packed: Packed) -> Iterator[bytes]:
-    """What plain lmdb finds each field by."""
+    """The key of each field in LMDB."""
     start, field = (memoryview(packed.columns[name]) for name in ("start", "field"))  # type: ignore[arg-type]
     names = [b"." + name.encode("utf-8", "surrogateescape") for name in packed.manifest.fields]
     for row, key in enumerate(raw_keys(packed.columns)):

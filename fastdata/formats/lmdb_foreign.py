@@ -1,8 +1,9 @@
-"""LMDBs that others wrote: walked once, to note where the values lie, and read as records.
+"""Foreign LMDBs: walked once to locate the values, which are then read as records.
 
-In: a folder or data file. Out: a reader with an index in memory; nothing is written beside the data.
+The index is kept in memory; nothing is written beside the data.
 
-Keys are names of fields as everywhere (`KEY.jpg`, `KEY.cls`), or keys alone; what those hold is told by their content.
+Entries are named by key and field as everywhere (`KEY.jpg`, `KEY.cls`), or by a key alone; the content of the latter
+is then detected.
 Labels may have entries of their own: `label-000000001` beside `image-000000001`, or by a pattern that is given.
 """
 
@@ -25,28 +26,28 @@ from fastdata.formats.lmdb_pages import walk
 from fastdata.formats.packed import Packed, PackedReader
 from fastdata.manifest import Manifest
 
-# What other tools keep beside the records: counts, lists of keys, descriptions.
-_BOOKS = re.compile(
+# Bookkeeping of other tools beside the records: counts, lists of keys, descriptions.
+_BOOKKEEPING = re.compile(
     r"__.+__|[-_]*(?:(?:num|n|nr|total)[-_]?(?:samples|images|imgs|examples|records|items|data)"
     r"|len|length|size|count|total|keys|key[-_]?list|meta(?:[-_]?(?:data|info))?|info|version|shape|dtype|date)[-_]*",
     re.IGNORECASE,
 )
 _META = re.compile(r"__[^/]*__($|[./])")
-# The key of an image whose label's key has the same number; and patterns as users give them.
+# The key of an image whose label's key has the same number; and patterns that users give.
 _NUMBERED = re.compile(r"(?:image|img)([-_:]?\d+)")
 _PATTERN = re.compile(r"([^%]*)%(?:0?(\d{0,3})d|(s))([^%]*)")
 
 
 def open_foreign(path: str, data: str, options: ReadOptions) -> PackedReader:
-    """Open an LMDB of somebody else's.
+    """Open a foreign LMDB.
 
     Args:
-        path: what was opened.
+        path: the path that was opened.
         data: its data file.
         options: how it is read.
 
     Raises:
-        FormatError: cut, damaged, of a kind that is not read, or with entries that are no images.
+        FormatError: cut, damaged, of an unsupported kind, or with entries that are not images.
     """
     with CheckedFile(data) as file:
         builder = _Scan(path, FileBytes(file), options).index([os.path.dirname(data)] if path != data else [])
@@ -62,7 +63,7 @@ def open_foreign(path: str, data: str, options: ReadOptions) -> PackedReader:
 
 
 def _field(name: str | None) -> str | None:
-    """What names a field; a pattern has done its work when the entries are known."""
+    """The name of a field, None for a pattern of keys, which is not needed once the entries are known."""
     return None if name and "%" in name else name
 
 
@@ -71,7 +72,7 @@ def _reopen(data: str, options: ReadOptions, path: str) -> PackedReader:
 
 
 class FileBytes:
-    """A file as a sequence of bytes; a part that was cut off meanwhile is an error, where a map would be a signal."""
+    """A file as a sequence of bytes. A part that was cut off meanwhile raises an error; a memory map would crash."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file = file
@@ -85,7 +86,7 @@ class FileBytes:
 
 
 class _Scan:
-    """The walk over the entries, which is done twice where labels have entries of their own."""
+    """The walk over the entries, which is done twice if labels have entries of their own."""
 
     def __init__(self, path: str, data: FileBytes, options: ReadOptions) -> None:
         self._path, self._data = path, data
@@ -93,24 +94,24 @@ class _Scan:
         self._images, self._labels = _Pattern.of("image_field", options.image_field), None
         if options.label_field:
             self._labels = _Pattern.of("label_field", options.label_field)
-        # Entries that are neither fields nor images nor book-keeping: those that may be labels, and the others.
+        # Entries that are neither fields nor images nor bookkeeping: those that may be labels, and the others.
         self._others, self._unread = dict[str, Blob](), Tally()
 
     def index(self, folders: list[str]) -> IndexBuilder:
-        """All records; `folders` is where a file of labels may lie beside the data."""
+        """Index all records; `folders` may hold a file of labels beside the data."""
         index = self._walked(None)
         labels = self._others
         if self._labels or labels:
             self._others, self._unread = {}, Tally()
             index = self._walked(labels)
-            for name in labels:  # those that belong to no record
+            for name in labels:  # the ones that belong to no record
                 self._unread.add(repr(name))
-        if self._images is None:  # else it was said which entries are images
+        if self._images is None:  # otherwise a pattern tells which entries are images
             index.add_others(self._unread)
         return index.finish(folders)
 
     def _walked(self, labels: dict[str, Blob] | None) -> ForeignIndex:
-        """All records; each takes its label out of `labels`, where there are any."""
+        """Index all records; each takes its label out of `labels`, if any are given."""
         label_field = "cls" if self._labels else self._label_field
         index = ForeignIndex(self._path, "entries", _field(self._image_field), label_field, self._read)
         known, without = frozenset(labels or ()), Tally()
@@ -133,7 +134,7 @@ class _Scan:
         return self._data[blob.offset : blob.offset + blob.size]
 
     def _label_key(self, key: str) -> str:
-        """The key of the entry that may hold a record's label; "" where there can be none."""
+        """The key of the entry that may hold a record's label; "" if there can be none."""
         if self._labels is not None:
             return self._labels.label_of(key)
         numbered = _NUMBERED.fullmatch(key)
@@ -144,7 +145,7 @@ class _Scan:
         current, fields = "", dict[str, Blob]()
         for raw, offset, size in walk(self._data, self._path):
             name, blob = raw.decode("utf-8", "surrogateescape"), Blob(0, offset, size)
-            if name in known or _BOOKS.fullmatch(name) or _META.match(name):
+            if name in known or _BOOKKEEPING.fullmatch(name) or _META.match(name):
                 continue
             key, field = self._split(name, blob)
             if not field:
@@ -164,10 +165,10 @@ class _Scan:
             yield current, fields
 
     def _split(self, name: str, blob: Blob) -> tuple[str, str]:
-        """The key and field of an entry; the field is "" for one without a field in its name that is no image."""
+        """The key and field of an entry; the field is "" if its name has none and it is not an image."""
         head, slash, base = name.rpartition("/")
         stem, dot, field = base.partition(".")
-        if self._images is None and dot and stem and "\0" not in name:  # a key with NULs is a number, no text
+        if self._images is None and dot and stem and "\0" not in name:  # a key with NULs is a number, not text
             return head + slash + stem, field.lower()
         kind = None
         if self._images is None or self._images.fits(name):
@@ -185,10 +186,10 @@ class _Pattern:
 
     @classmethod
     def of(cls, name: str, text: str | None) -> _Pattern | None:
-        """The pattern in an argument; None where it is none.
+        """The pattern in an argument; None if it is not a pattern.
 
         Raises:
-            OptionError: it is not one that is understood.
+            OptionError: a pattern that is not supported.
         """
         if text is None or "%" not in text:
             return None
@@ -201,7 +202,7 @@ class _Pattern:
         return self._regex.fullmatch(key) is not None
 
     def label_of(self, key: str) -> str:
-        """The key that belongs to another one: with the same number (the last in it), or with all of it."""
+        """The key that belongs to an image's: with its last number, or with all of it."""
         if self._whole:
             return self._before + key + self._after
         digits = re.findall(r"\d+", key)

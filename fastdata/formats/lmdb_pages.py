@@ -1,16 +1,16 @@
-"""Where the values of an LMDB lie: a walk over its tree of pages, in the file as it is.
+"""Find the values of an LMDB by walking its tree of pages in the data file.
 
-In: a map of `data.mdb`. Out: (key, offset, size) of every value, in key order. lmdb itself would die of a signal in a
-file that was cut, and refuses one that the same process has open; this walk reads inside the map only, and what does
-not fit is an error in words. No page is read twice and no two nodes share bytes, so that time and memory follow from
-the size of the file, whatever its pages claim.
+In: the bytes of `data.mdb`. Out: (key, offset, size) of every value, in key order. lmdb itself would crash on a
+truncated file, and refuses one that the same process has open; this walk reads inside the file only, and raises an
+error for anything that does not fit. No page is read twice and no two nodes share bytes, so time and memory are bounded
+by the size of the file, whatever its pages claim.
 
 The layout is LMDB 0.9's (`lmdb.h`, `mdb.c`), little-endian on 64 bits. A page is its number (8 bytes), 2 of padding,
-flags (2), `lower` and `upper` (2 each: the ends of the node table and of the free space), and the table: 2 bytes a
-node. A node is size or page number in three words of 2 bytes (the third also flags), the key's length (2), the key, the
-value. The two first pages are meta pages; the one with the larger transaction number holds. Even
-transactions write the first and odd ones the second, in turn: a newer one that was lost would leave an older state
-behind, whole to look at, with fewer entries.
+flags (2), `lower` and `upper` (2 each: the ends of the node table and of the free space), and the table: 2 bytes for
+each node. A node is size or page number in three words of 2 bytes (the third also flags), the key's length (2), the
+key, the value. The first two pages are meta pages; the one with the larger transaction number is valid. Even
+transactions write the first and odd ones the second, in turn: if the newer one were lost, the file would look intact,
+in an older state with fewer entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PAGE = 65536
 _VERSION = 1
 _NONE = 2**64 - 1  # the root of an empty tree
 _BRANCH, _LEAF = 1, 2
-_BIG, _SUB, _DUP = 1, 2, 4  # node flags: value on pages of its own, a database, several values
+_BIG, _SUB, _DUP = 1, 2, 4  # node flags: a value on its own pages, a database, several values
 _MAX_KEY = 511
 _OTHER_ORDER = 0x0A  # flags of a database whose keys are compared backwards, or as numbers
 
@@ -45,7 +45,7 @@ def page_size(head: bytes | memoryview, where: str) -> int:
     """The page size that an LMDB's first bytes state.
 
     Raises:
-        FormatError: no LMDB, or one of another version.
+        FormatError: not an LMDB, or one of another version.
     """
     if len(head) < HEAD + _META.size or bytes(head[HEAD : HEAD + 4]) != MAGIC:
         raise FormatError(f"{where}: not an LMDB data file; convert the images with `fastdata convert`")
@@ -58,7 +58,7 @@ def page_size(head: bytes | memoryview, where: str) -> int:
 
 
 class Data(Protocol):
-    """The bytes of a file: a view of them, or what reads a part where it is asked for."""
+    """The bytes of a file: a view of them, or an object that reads the parts that are asked for."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice, /) -> bytes | memoryview: ...
@@ -79,11 +79,11 @@ class _Walk:
         self._size = page_size(data[: HEAD + _META.size], where)
         self._flags, self._entries, self._root, last, _ = self._newer_meta()
         pages = min(len(data) // self._size, last + 1)
-        self._seen = np.zeros(pages, np.bool_)  # memory that is only taken where it is written to
+        self._seen = np.zeros(pages, np.bool_)  # memory is allocated only where it is written
         self._seen[:2] = True
 
     def _newer_meta(self) -> tuple[int, ...]:
-        """What the meta page that holds says of the main database."""
+        """The main database as the valid meta page describes it."""
         if len(self._data) < 2 * self._size:
             raise self._damaged("meta pages")
         trees = []
@@ -94,7 +94,7 @@ class _Walk:
             trees.append(_TREE.unpack_from(page, _TREE_AT))
         even, odd = (tree[4] for tree in trees)
         fits = even == odd == 0 or (even % 2 == 0 and odd % 2 == 1 and abs(even - odd) == 1)
-        empty = (0, _NONE)  # entries and root, as long as nothing was written
+        empty = (0, _NONE)  # entries and root before anything was written
         if not fits or any(not tree[4] and tree[1:3] != empty for tree in trees):
             raise self._damaged(f"meta pages of the transactions {even} and {odd}")
         return max(trees, key=lambda tree: int(tree[4]))
@@ -118,7 +118,7 @@ class _Walk:
             raise self._damaged(f"{found} entries instead of {self._entries}")
 
     def _page(self, number: int) -> tuple[bytes | memoryview, int, Sequence[int]]:
-        """The bytes of a page that was not visited before, its flags, and where its nodes lie in it."""
+        """The bytes of a page that was not visited before, its flags, and the offsets of its nodes."""
         self._visit(number, 1)
         page = self._data[number * self._size : (number + 1) * self._size]
         own, kind, lower, upper = _PAGE.unpack_from(page)
@@ -130,7 +130,7 @@ class _Walk:
         return page, kind, starts
 
     def _visit(self, number: int, count: int) -> None:
-        """Take pages for one node; each belongs to one only."""
+        """Mark pages as visited; each belongs to one node only."""
         if not 0 < count <= len(self._seen) - number or self._seen[number : number + count].any():
             raise self._damaged(f"page {number}")
         self._seen[number : number + count] = True
@@ -150,7 +150,7 @@ class _Walk:
             low, high, flags, length = _NODE.unpack_from(page, start)
             if flags & (_SUB | _DUP):
                 raise FormatError(
-                    f"{self._where}: an LMDB with named databases or several values a key; only a single plain "
+                    f"{self._where}: an LMDB with named databases or several values for a key; only a single plain "
                     "database can be read: convert the images with `fastdata convert`"
                 )
             if not 0 < length <= _MAX_KEY:
@@ -163,13 +163,13 @@ class _Walk:
             yield key, self._big(page, value, size) if big else number * self._size + value, size
 
     def _big(self, page: bytes | memoryview, value: int, size: int) -> int:
-        """Where a value on pages of its own begins."""
+        """The offset of a value on its own pages."""
         number = int.from_bytes(page[value : value + 8], "little")
         self._visit(number, -(-(HEAD + size) // self._size))
         return number * self._size + HEAD
 
     def _check_apart(self, number: int, spans: list[tuple[int, int]]) -> None:
-        """Nodes of one page share no bytes and end within it."""
+        """Check that the nodes of one page share no bytes and end within it."""
         spans.sort()
         if any(end > start for (_, end), (start, _) in pairwise((*spans, (self._size, 0)))):
             raise self._damaged(f"page {number}")

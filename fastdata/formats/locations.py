@@ -1,4 +1,4 @@
-"""Locations: where the images and other fields of records lie, so that they are read without the reader and its index.
+"""Locations: file, offset and size of images and other fields, to read them without the reader and its index.
 
 In: a reader and record numbers. Out: a row (record, file, offset, size, crc) for each of them, and a `BlobSource`,
 which reads such rows and is small enough to be sent to any number of processes.
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fastdata.formats.base import Reader
     from fastdata.record import Record
 
-# int64, (N, 5): for each blob its record, the file, the offset there, the size in bytes, and the CRC-32 (-1 where none
-# is known).
+# int64, (N, 5): for each blob its record, the file, the offset there, the size in bytes, and the CRC-32 (-1 if
+# unknown).
 Locations = NDArray[np.int64]
-# The file of a blob that cannot be located: the reader, when it is asked for it, says why.
+# The file of a blob that cannot be located; asking the reader for it raises the reason.
 NO_FILE = -1
 # The file of a field that the record does not have.
 ABSENT = -2
@@ -34,14 +34,14 @@ COLUMNS = 5
 
 
 class FieldAbsent(LookupError):
-    """A record does not have the field, which is known only once the record was read."""
+    """A record does not have the field; raised if this is known only after reading the record."""
 
 
 class BlobSource(Protocol):
     """Reads blobs by their locations; picklable wherever the reader is, and usable in threads and forks."""
 
     def read(self, file: int, offset: int, size: int, scratch: Scratch, /) -> bytes | memoryview:
-        """The bytes, maybe in `scratch`: right until that is used again.
+        """Return the bytes, which may be in `scratch` and are then valid until it is used again.
 
         Raises:
             FieldAbsent: the record does not have the field.
@@ -49,19 +49,19 @@ class BlobSource(Protocol):
 
 
 class LocatedReader(ABC):
-    """A reader that knows where its blobs lie. A class, not a protocol: wrappers of readers may change what is read."""
+    """A reader that can locate its blobs. A class, not a protocol: a reader that wraps one may change what is read."""
 
     @abstractmethod
     def blob_source(self, field: str | None = None, /) -> BlobSource:
-        """What reads the rows that `locations` gives for this field, without the index."""
+        """Return what reads the rows from `locations` for this field, without the index."""
 
     @abstractmethod
     def image(
         self, index: int, scratch: Scratch | None = None, *, verify: bool | None = None
     ) -> tuple[str, bytes | memoryview]:
-        """As a Reader's; with `scratch` maybe a view of that: nothing of the file stays in the process.
+        """As a Reader's; with `scratch`, the bytes may be a view of that, and no other memory is used.
 
-        `verify`: compare checksums; None does so where the data set was opened with it.
+        `verify`: compare checksums; None does so if the data set was opened with it.
         """
 
     @abstractmethod
@@ -70,34 +70,34 @@ class LocatedReader(ABC):
 
     @abstractmethod
     def blob(self, index: int, field: str, *, verify: bool) -> bytes | None:
-        """A record's field by its name, None where the record lacks it; with `verify`, its checksum is compared."""
+        """A record's field by its name, None if the record lacks it; with `verify`, its checksum is compared."""
 
     @abstractmethod
     def locations(self, indices: NDArray[np.int64], field: str | None = None, /) -> Locations:
         """A row (record, file, offset, size, crc) for each record's image, or for the field with this name.
 
-        The file is `NO_FILE` where it cannot be located, and `ABSENT` where the record has no such field.
+        The file is `NO_FILE` if the blob cannot be located, and `ABSENT` if the record has no such field.
         """
 
 
 def has_locations(reader: Reader, field: str | None = None) -> TypeGuard[LocatedReader]:
-    """Whether what the reader returns as the image, or as a field, lies at its location: no subclass changes it."""
+    """Whether the reader returns the bytes at the location, unchanged by a subclass, as the image or as the field."""
     return _has_locations(type(reader), "image" if field is None else "__getitem__")
 
 
-@functools.cache  # asked for every image
+@functools.cache  # called for every image
 def _has_locations(kind: type, method: str) -> bool:
     return issubclass(kind, LocatedReader) and _defined_with_locations(kind, method)
 
 
 def _defined_with_locations(kind: type, name: str) -> bool:
-    """Whether a class has this method from the same class as `locations`: no subclass has overridden it since."""
+    """Whether a class has this method from the same class as `locations`: no subclass overrides only the method."""
     owner = next(each for each in kind.__mro__ if "locations" in vars(each))
     return getattr(kind, name) is getattr(owner, name, None)
 
 
 def blob_source_of(reader: Reader, field: str | None = None) -> BlobSource:
-    """What reads the rows that `locations_of` gives for the image, or for the field with this name."""
+    """Return what reads the rows from `locations_of` for the image, or for the field with this name."""
     return reader.blob_source(field) if has_locations(reader, field) else ReaderSource(reader, field)
 
 
@@ -110,7 +110,7 @@ def locations_of(reader: Reader, indices: NDArray[np.int64], field: str | None =
 
 
 def record_rows(indices: NDArray[np.int64]) -> Locations:
-    """The rows that a `ReaderSource` reads."""
+    """The rows for a `ReaderSource`: the record number stands for the offset."""
     rows = np.zeros((len(indices), COLUMNS), np.int64)
     rows[:, 0] = rows[:, 2] = indices
     rows[:, 4] = UNCHECKED
@@ -118,7 +118,7 @@ def record_rows(indices: NDArray[np.int64]) -> Locations:
 
 
 def image_of(reader: Reader, index: int, scratch: Scratch, *, verify: bool) -> bytes | memoryview:
-    """The encoded image of a record, right until `scratch` is used again; its checksum is compared with `verify`.
+    """The encoded image of a record, valid until `scratch` is used again; with `verify`, its checksum is compared.
 
     Raises:
         FormatError: the record is damaged.
@@ -127,7 +127,7 @@ def image_of(reader: Reader, index: int, scratch: Scratch, *, verify: bool) -> b
 
 
 def blob_of(reader: Reader, index: int, field: str, *, verify: bool) -> bytes | None:
-    """A record's field by its name, None where the record lacks it; its checksum is compared with `verify`.
+    """A record's field by its name, None if the record lacks it; with `verify`, its checksum is compared.
 
     Raises:
         FormatError: the record is damaged.
@@ -138,7 +138,7 @@ def blob_of(reader: Reader, index: int, field: str, *, verify: bool) -> bytes | 
 
 
 def record_of(reader: Reader, index: int) -> Record:
-    """A record whose checksums were compared, where the reader knows them.
+    """A record whose checksums were compared, if the reader has any.
 
     Raises:
         FormatError: it is damaged.
@@ -164,7 +164,7 @@ class ReaderSource:
 
 
 class JoinedBlobSources:
-    """The sources of several readers; a file's number names the one that it belongs to."""
+    """The sources of several readers; a file's number tells which of them it belongs to."""
 
     def __init__(self, sources: Sequence[BlobSource]) -> None:
         self._sources = sources
@@ -175,7 +175,7 @@ class JoinedBlobSources:
 
 
 def joined_locations(locations: Locations, part: int, parts: int) -> Locations:
-    """The locations of one part of several, numbered as `JoinedBlobSources` of all of them reads them."""
+    """Renumber the files of one part of several, as `JoinedBlobSources` of all parts expects them."""
     files = locations[:, 1]
     locations[:, 1] = np.where(files < 0, files, files * parts + part)
     return locations

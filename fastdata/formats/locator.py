@@ -1,4 +1,4 @@
-"""BlobLocator: where an index says that the images and other fields of many records lie, at once."""
+"""BlobLocator: look up the locations of images and other fields of many records at once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.index import Columns
 from fastdata.formats.locations import ABSENT, COLUMNS, NO_FILE, Locations
 
-# More than any file has, and an int64 still.
+# More than the size of any file, and still an int64.
 _MOST_BYTES = 2**62
 
 
 class BlobLocator:
-    """Locates blobs by the columns of an index.
+    """Locate blobs by the columns of an index.
 
     Args:
         columns: the index.
-        names: of the fields, by number.
+        names: the names of the fields, by number.
         images: for each field's number, whether it may hold a record's image.
-        lengths: of the files.
-        longest: the most bytes that an image may take.
+        lengths: the lengths of the files.
+        longest: the largest number of bytes that an image may have.
         checksums: whether the index holds checksums.
     """
 
@@ -42,9 +42,9 @@ class BlobLocator:
         self._lengths = np.array([*lengths, 0], np.int64)
 
     def locations(self, indices: NDArray[np.int64], name: str | None = None) -> Locations:
-        """A row (record, file, offset, size, crc) for the image of each record, or for the field with this name.
+        """Return a row (record, file, offset, size, crc) for the image of each record, or for the field `name`.
 
-        The file is negative where there is nothing to be read: `ABSENT` where the record lacks the field.
+        The file is negative if there is nothing to read: `ABSENT` if the record lacks the field.
         """
         wanted = np.array([*(self._images if name is None else [each == name for each in self._names]), False])
         start, field, count = self._columns["start"], self._columns["field"], len(self._columns["field"])
@@ -55,7 +55,9 @@ class BlobLocator:
         locations[rows, 1] = NO_FILE if name is None else ABSENT
         rows = rows[blob[rows] < last[rows]]
         while len(rows):  # the image is one of the first blobs of a record, and a record has few
-            found = wanted[np.minimum(field[blob[rows]], len(wanted) - 1)]  # the last one: a number that no field has
+            found = wanted[
+                np.minimum(field[blob[rows]], len(wanted) - 1)
+            ]  # the last one: for field numbers that do not exist
             self._put(locations, rows[found], blob[rows[found]], self._longest if name is None else _MOST_BYTES)
             rows = rows[~found]
             blob[rows] += 1

@@ -1,13 +1,13 @@
-"""Mounts: which devices are pseudo file systems, whose files the kernel makes up.
+"""Mounts: which devices are pseudo file systems, whose files the kernel generates.
 
-No images lie there, and a walk through `/proc` has no end in practice: each process leads back to the root.
+They hold no images, and a walk through `/proc` does not end in practice: each process leads back to the root.
 """
 
 from __future__ import annotations
 
 import os
 
-# Those that mirror the kernel. File systems in memory (tmpfs) hold files of users.
+# File systems that mirror the kernel. Those in memory (tmpfs) are not listed: they hold files of users.
 _PSEUDO = frozenset(
     (
         "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl",

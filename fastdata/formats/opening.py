@@ -1,7 +1,6 @@
-"""What is read while a data set is opened: its manifest, whether all its files are there, and its index.
+"""Read and check a data set's manifest, files and index while it is opened.
 
-In: files that are not trusted. Out: a manifest and columns, in memory, within bounds that do not depend on what the
-files claim; or an error that names the file.
+The files are not trusted: memory stays within bounds that do not depend on what they claim, and errors name the file.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from fastdata.formats.names import local
 from fastdata.formats.rows import check_rows, check_shape
 from fastdata.manifest import MANIFEST_NAME, Manifest, is_manifest
 
-# Two million class names (one a person in the largest sets of faces) are 40 MB; JSON takes up to 25 times its size in
-# memory while it is read.
+# Two million class names (one for each person in the largest sets of faces) are 40 MB; parsing JSON takes up to 25
+# times its size in memory.
 MOST_MANIFEST = 64 << 20
-# An index of at most this size is copied, 0.2 s: two million records with their labels (ImageNet has 1.3 million). To
-# touch a map of a file that was cut is a crash. A larger index is mapped all the same, since each process that opens it
-# would have a copy of its own; its length is looked at before its pages are.
+# An index of at most this size is copied, 0.2 s: two million records with their labels (ImageNet has 1.3 million).
+# Touching a map of a file that was cut crashes the process. A larger index is mapped all the same, since each process
+# that opens it would have its own copy; the length of the file is checked before its pages are touched.
 MOST_COPIED = 256 << 20
 
 
 def any_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder data set; None where there is none (other tools write a `manifest.json` as well).
+    """The manifest of a folder data set; None if there is none (other tools write a `manifest.json` as well).
 
     Raises:
         FormatError: damaged, or too large to be one.
@@ -45,7 +44,7 @@ def any_manifest(folder: str) -> Manifest | None:
         return None
     with open(descriptor, "rb", buffering=0) as file:
         large = status.st_size > MOST_MANIFEST
-        blob = file.read(1 << 10 if large else status.st_size)  # in a head alone, ours are known by their first entry
+        blob = file.read(1 << 10 if large else status.st_size)  # ours are recognized by their first entry
     if not is_manifest(blob):
         return None
     if large:
@@ -64,10 +63,10 @@ def read_manifest(folder: str, name: str) -> Manifest | None:
 
 
 def manifest_in(file: CheckedFile, begin: int, end: int, name: str) -> Manifest:
-    """The manifest that lies in a data set of one file, of the format `name`.
+    """The manifest inside a data set of one file, of the format `name`.
 
     Raises:
-        FormatError: there is none, or it is damaged or of another format, or the file has not the length it states.
+        FormatError: there is none, it is damaged or of another format, or the file does not have the length it states.
     """
     if end - begin > MOST_MANIFEST:
         raise _too_large(file.path, end - begin)
@@ -86,9 +85,13 @@ def _too_large(where: str, size: int) -> FormatError:
 
 
 def checked_format(manifest: Manifest, name: str, where: str) -> Manifest:
-    """The manifest itself, if it is of the format that its path says."""
+    """Return the manifest if it has this format.
+
+    Raises:
+        FormatError: it has another one.
+    """
     if manifest.format != name:
-        raise FormatError(f"{where}: says format {manifest.format!r}, not {name!r}; convert the data again")
+        raise FormatError(f"{where}: states format {manifest.format!r}, not {name!r}; convert the data again")
     return manifest
 
 
@@ -98,7 +101,7 @@ def check_files(root: str, manifest: Manifest, absent: Collection[str] = ()) -> 
     Args:
         root: the folder.
         manifest: its manifest.
-        absent: names of files that will not be read, and are not looked at.
+        absent: names of files that will not be read, and are not checked.
 
     Raises:
         FormatError: naming the first file that is missing, not a regular file, or of another length.
@@ -108,19 +111,19 @@ def check_files(root: str, manifest: Manifest, absent: Collection[str] = ()) -> 
         raise FormatError(f"{root}: damaged manifest: it lists a file twice; convert the data again")
     for path, file in zip(files, manifest.files, strict=True):
         stamps.append(Stamp(0, 0, file.bytes, 0) if file.name in absent else _checked_stamp(path, file.bytes))
-    if read_manifest(root, manifest.format) != manifest:  # swapped between the manifest and the last of the files
+    if read_manifest(root, manifest.format) != manifest:  # replaced while the files were checked
         raise FormatError(f"{root}: the data set was replaced while it was opened; open it again")
     return files, stamps
 
 
 def absent_files(root: str, manifest: Manifest) -> dict[str, FormatError]:
-    """What `check_files` would refuse, by the name of each file."""
+    """The files that `check_files` would refuse, with its errors, by name."""
     found = {}
     for file in manifest.files:
         try:
             _checked_stamp(os.path.join(root, local(file.name)), file.bytes)
         except FormatError as error:
-            if resource_error(error) is not None:  # a disk or network that fails loses no shard
+            if resource_error(error) is not None:  # a failing disk or network says nothing about the shard
                 raise
             found[file.name] = error
     return found
@@ -139,7 +142,7 @@ def _checked_stamp(path: str, length: int) -> Stamp:
 
 
 def check_index(columns: Columns, manifest: Manifest, lengths: Sequence[int], where: str) -> None:
-    """Refuse an index that does not fit into itself, its manifest, or the data files of these lengths.
+    """Refuse an index that is inconsistent in itself, or with its manifest or the data files of these lengths.
 
     Raises:
         FormatError: naming what does not fit.
@@ -151,7 +154,7 @@ def check_index(columns: Columns, manifest: Manifest, lengths: Sequence[int], wh
 def load_index(
     path: str, stamp: Stamp, manifest: Manifest, lengths: Sequence[int]
 ) -> tuple[Columns, Callable[[], None] | None]:
-    """The columns of an index that is a file of its own, and what is to be called before they are used, if anything.
+    """The columns of an index that is a file of its own, and a check to call before they are used, if one is needed.
 
     Raises:
         FormatError: it is damaged, or was replaced meanwhile.
@@ -169,7 +172,7 @@ class Loaded:
 
     Attributes:
         parts: their bytes, read-only.
-        check: called before they are used; raises FormatError where the file was cut since. None for copies.
+        check: called before they are used; raises FormatError if the file was cut since. None for copies.
     """
 
     parts: Sequence[memoryview]
@@ -177,11 +180,11 @@ class Loaded:
 
 
 def load(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
-    """Parts of a file, given by (offset, size): copied, or mapped where they are large.
+    """Read parts of a file, given by (offset, size): copied, or mapped if they are large.
 
     Raises:
         FormatError: one of them does not lie in the file.
-        OSError: they cannot be read, or there is no room in the address space.
+        OSError: they cannot be read, or the address space is exhausted.
     """
     for offset, size in extents:
         if not 0 <= offset <= offset + size <= file.length:
@@ -190,14 +193,14 @@ def load(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
         return _mapped(file, extents)
     parts = []
     for offset, size in extents:
-        room = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]  # numpy's stubs lag
-        file.read_into(room, offset)
-        parts.append(room.toreadonly())
+        buffer = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]  # numpy's stubs lag
+        file.read_into(buffer, offset)
+        parts.append(buffer.toreadonly())
     return Loaded(parts)
 
 
 def _mapped(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
-    """The part of a file that these extents span, and no more of it, in the address space."""
+    """Map the part of a file that these extents span, and no more of it."""
     page = mmap.ALLOCATIONGRANULARITY
     begin, end = min(offset for offset, _ in extents) // page * page, max(offset + size for offset, size in extents)
     path, length = file.path, file.length
@@ -206,7 +209,7 @@ def _mapped(file: CheckedFile, extents: Sequence[tuple[int, int]]) -> Loaded:
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
 
-    def check() -> None:  # to touch pages that are no longer there would be a crash
+    def check() -> None:  # touching pages that no longer exist would crash the process
         if pages.size() < end:
             raise wrong_length(path, pages.size(), length)
 

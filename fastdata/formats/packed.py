@@ -1,8 +1,8 @@
-"""PackedReader: the one way in which packed formats are read.
+"""PackedReader: the reader of all packed formats.
 
-A packed data set is files and a columnar index that says where each blob lies in them. Reading is one read of a file
-at that offset: no locks, no transactions, no handle that breaks in a forked child. A format only says where its files
-and its columns are; pickling carries the path alone.
+A packed data set consists of files and a columnar index that locates each blob in them. Reading a blob is one read of a
+file at that offset: no locks, no transactions, no handle that breaks in a forked child. A format only locates its files
+and its columns; a pickled reader holds the path alone.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from fastdata.formats.labels import NO_LABELS, Blob, named_labels
 from fastdata.formats.locations import BlobSource, LocatedReader, Locations, ReaderSource, record_rows
 from fastdata.formats.locator import BlobLocator
 from fastdata.formats.rows import Rows, check_shape, checked_row, rows_in
-from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, locations_fit, name_of, words_of
+from fastdata.formats.verify import DATA_SET, Problem, Verified, check_index, locations_fit, message_of, name_of
 from fastdata.manifest import Manifest
 from fastdata.record import IMAGE_FIELDS, Record, parse_label
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a format finds out when it opens a data set: everything that a PackedReader needs.
+    """An opened data set of any packed format: everything that a PackedReader needs.
 
     Attributes:
         path: the data set, absolute.
-        manifest: what it says of itself.
+        manifest: its description of itself.
         columns: the index (see `fastdata.formats.index`).
         files: the data files, absolute, by the index's file numbers.
         lengths: the exact length of each; checked at open for all, and again when a file is opened.
         reopen: opens the same data set again from `path` in another process.
-        stamps: what each file was when it was opened, so that a replaced one is not read by this index.
-        check_rest: `verify` of what lies around the blobs of some records, which lie where the index says.
+        stamps: the stamp of each file when it was opened, so that a replaced file is not read by this index.
+        check_rest: verifies everything around the blobs of some records, called if all blobs lie inside the files.
         options: how it is read.
-        checksums: what is read can be compared with the checksums in the index.
-        check_columns: raises FormatError where the columns are no longer there; None for columns that lie in memory.
+        checksums: whether the index has checksums to compare with.
+        check_columns: raises FormatError if the columns no longer exist; None for columns in memory.
     """
 
     path: str
@@ -87,13 +87,13 @@ class PackedReader(Closing, LocatedReader, Verified):
         )
         self.keys, self.paths, self.labels = self._rows.keys, self._rows.paths, self._rows.labels
         self._blobs = DataFiles(packed.files, packed.lengths, packed.stamps) if blobs is None else blobs
-        # Both once, however many shards are verified; and without a way back to this reader, which would keep it.
+        # Both computed once, however many shards are verified; and without a reference to this reader, a cycle.
         self.index_hash = functools.cache(lambda: index_hash(columns))
         keys = self.keys
         self._index_problems = functools.cache(lambda: [*check_index(columns, packed.manifest, keys, packed.path)])
         self._own_label = packed.options.label_field not in (None, NO_LABELS, "cls")  # which `cls` is then
         if packed.manifest.fingerprint and packed.options.label_field not in (None, "cls"):
-            self.labels = self._named_labels()  # a scan of others' data has read them
+            self.labels = self._named_labels()  # a scan of foreign data has read them already
 
     @property
     def path(self) -> str:
@@ -140,15 +140,15 @@ class PackedReader(Closing, LocatedReader, Verified):
         """The index of the record with this key.
 
         Raises:
-            FormatError: the index is damaged where it should be.
+            FormatError: the index is damaged at the position of its hash.
             KeyError: there is none.
         """
         return self._rows.find(key)
 
     def rows_in_file(self, name: str) -> range | None:
-        """The records whose blobs lie in the data file with this base name; None where no such file is listed."""
+        """The records whose blobs lie in the data file with this base name; None if no such file is listed."""
         names = [os.path.basename(path) for path in self._packed.files]
-        self._look()
+        self._check_columns()
         return rows_in(self._packed.columns, names.index(name)) if name in names else None
 
     def image(
@@ -158,11 +158,11 @@ class PackedReader(Closing, LocatedReader, Verified):
 
         Args:
             index: the record.
-            scratch: what the bytes are read into, until it is used again; None takes memory of their own.
-            verify: compare the checksum; None does so where the data set was opened with it.
+            scratch: the buffer to read into, valid until it is used again; None takes memory of their own.
+            verify: compare the checksum; None does so if the data set was opened with it.
 
         Raises:
-            FormatError: the record has no image, is damaged, or longer than images of `max_pixels` are.
+            FormatError: the record has no image, is damaged, or longer than an image of `max_pixels` can be.
         """
         blob = self._image_blob(row := checked_row(index, len(self)))
         check_size(self, row, self._size[blob])
@@ -170,7 +170,7 @@ class PackedReader(Closing, LocatedReader, Verified):
         return self._name(blob), self._checked(row, blob, verify, scratch)
 
     def size(self, index: int) -> int:
-        """The bytes of all fields together."""
+        """The number of bytes of all fields together."""
         row = checked_row(index, len(self))
         span = self._span(row)
         if not self._own_label:
@@ -187,22 +187,22 @@ class PackedReader(Closing, LocatedReader, Verified):
         return ReaderSource(self, field) if field == "cls" and self._own_label else self._blobs
 
     def locations(self, indices: NDArray[np.int64], field: str | None = None) -> Locations:
-        self._look()
+        self._check_columns()
         derived = field == "cls" and self._own_label
         return record_rows(indices) if derived else self._locator.locations(indices, field)
 
     def image_size(self, index: int) -> int:
-        """The bytes of the encoded image."""
+        """The number of bytes of the encoded image."""
         return int(self._size[self._image_blob(checked_row(index, len(self)))])
 
-    def _look(self) -> None:
-        """Before the columns are looked at: are they still there?"""
+    def _check_columns(self) -> None:
+        """Raise if the columns no longer exist; called before they are read."""
         if self._packed.check_columns is not None:
             self._packed.check_columns()
 
     def _span(self, row: int) -> range:
         """The blobs of a record."""
-        self._look()
+        self._check_columns()
         first, last = self._start[row], self._start[row + 1]
         if not 0 <= first <= last <= len(self._field):
             raise self._damaged(f"record {row} has the blobs {first} to {last} of {len(self._field)}")
@@ -248,13 +248,13 @@ class PackedReader(Closing, LocatedReader, Verified):
         return self.problems_in(range(len(self)))
 
     def problems_in(self, rows: range) -> Iterator[Problem]:
-        """`problems` of some records, and of the data set itself."""
+        """The problems of some records, and of the data set itself."""
         try:
-            self._look()
+            self._check_columns()
         except FormatError as error:
             yield Problem(DATA_SET, self.path, str(error))
             return
-        checked = bool(self.manifest.fingerprint)  # foreign data come without checksums, and their index is our own
+        checked = bool(self.manifest.fingerprint)  # foreign data have no checksums, and their index was built here
         whole = not checked or self.index_hash() == self.manifest.index_sha256
         if not whole:
             yield Problem(DATA_SET, self.path, "the index has changed since it was written")
@@ -262,12 +262,12 @@ class PackedReader(Closing, LocatedReader, Verified):
             yield from (found for found in self._index_problems() if found.row == DATA_SET or found.row in rows)
         for row in rows:
             yield from self._row_problems(row, checked)
-        rest = self._packed.check_rest if whole else None  # where locations do not fit, the records have reported it
+        rest = self._packed.check_rest if whole else None  # locations that do not fit were reported with the records
         if rest is not None and locations_fit(self._packed.columns, len(self._names), self._packed.lengths):
             try:
                 yield from rest(self._packed, rows)
             except Exception as error:
-                yield Problem(DATA_SET, self.path, words_of(error, self.path))
+                yield Problem(DATA_SET, self.path, message_of(error, self.path))
 
     def _row_problems(self, row: int, checked: bool) -> Iterator[Problem]:
         key, label, stated = name_of(self.keys, row), -1, self._rows.labels[row]
@@ -276,17 +276,17 @@ class PackedReader(Closing, LocatedReader, Verified):
                 name, data = self._name(blob), self._view(blob)
                 crc, wanted = crc32(data), int(self._packed.columns["crc"][blob])
                 if checked and crc != wanted:
-                    words = f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
-                    yield Problem(row, key, words)
-                if checked and name == "cls":  # what a changed one was is not known
+                    message = f"field {name!r} has changed: CRC-32 {crc:08x}, written as {wanted:08x}"
+                    yield Problem(row, key, message)
+                if checked and name == "cls":  # the original value of a changed one is not known
                     label = parse_label(key, data) if crc == wanted else int(stated)
             if checked and label != stated:
                 yield Problem(row, key, f"the index has the label {stated}, its fields have {label}")
         except Exception as error:
-            yield Problem(row, key, words_of(error, f"{self.path}: record {key!r}"))
+            yield Problem(row, key, message_of(error, f"{self.path}: record {key!r}"))
 
     def close(self) -> None:
-        """Close the files; views that are still held stay right."""
+        """Close the files; views that are still held stay valid."""
         self._blobs.close()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Patterns: a glob or a brace pattern flows in, the paths that it stands for flow out, in order."""
+"""Expand globs and brace patterns into paths, in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import re
 from fastdata.errors import FormatError, raise_resource_error
 from fastdata.formats.addresses import check_local
 
-# Ranges in brace patterns, and how many paths these may stand for: all are listed before one is looked for.
+# Ranges in brace patterns, and how many paths they may stand for: all are listed before the first is looked up.
 _RANGE, _MOST_PATHS = re.compile(r"\{(-?\d+)\.\.(-?\d+)"), 1 << 20
 
 
 def paths_of(pattern: str) -> list[str]:
-    """The paths that a path or pattern stands for; what exists by that very name is no pattern.
+    """The paths that a path or pattern stands for; an existing path is not a pattern.
 
     Raises:
         FormatError: braces that stand for no paths, or for too many.
@@ -31,7 +31,7 @@ def paths_of(pattern: str) -> list[str]:
         count = math.prod(abs(int(last) - int(first)) + 1 for first, last in _RANGE.findall(pattern))
         names = list(braceexpand(pattern)) if count <= _MOST_PATHS else []
     except ValueError as error:  # UnbalancedBracesError is one
-        what = "unbalanced braces" if isinstance(error, UnbalancedBracesError) else "braces that are no ranges"
+        what = "unbalanced braces" if isinstance(error, UnbalancedBracesError) else "braces that are not ranges"
         raise FormatError(f"{pattern!r}: {what} ({error})") from error
     if count > _MOST_PATHS:
         raise FormatError(f"{pattern!r}: its braces stand for {count:,} paths, more than {_MOST_PATHS:,}")

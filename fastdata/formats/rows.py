@@ -1,7 +1,6 @@
-"""Rows: what an index says of records, as readers ask for it: names and labels.
+"""Rows: keys, source paths and labels from the columns of an index, and the look-up of a record by its key.
 
-In: the columns (`fastdata.formats.index`). Out: strings that are made when they are asked for, and the way from a
-key to its record. Nothing is copied.
+Strings are created on access; nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fastdata.errors import FormatError
 from fastdata.formats.index import Columns, key_hash
 from fastdata.record import MAX_NAME_BYTES, MAX_PATH_BYTES
 
-# So many rows are compared at a time: what is made for it stays in the processor's caches.
+# How many rows are compared at a time: the temporary arrays stay in the processor's caches.
 _AT_ONCE = 1 << 17
 
 
@@ -25,7 +24,7 @@ def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
     """Refuse an index whose columns do not fit together. Reads a few pages only; `verify` checks every row.
 
     Raises:
-        FormatError: naming the file and what does not fit.
+        FormatError: it names the file and what does not fit.
     """
     blobs = len(columns["offset"])
     wanted = {
@@ -48,20 +47,20 @@ def check_shape(columns: Columns, count: int, fields: int, where: str) -> None:
 
 
 def check_rows(columns: Columns, fields: int, classes: int, lengths: Sequence[int], where: str) -> None:
-    """Refuse an index whose rows cannot be: what must rise does not, or what it points at is not there.
+    """Refuse an index with impossible rows: a column that must increase does not, or points at what does not exist.
 
-    So to read every record once costs no more than to read every file, and the names of a record are short. Takes some
-    15 ns a record; what only the data can tell is left to `verify`.
+    So reading every record once costs no more than reading every file, and the names of a record are short. Takes some
+    15 ns for each record; checks that need the data are left to `verify`.
 
     Args:
-        columns: of the right shapes (`check_shape`).
-        fields: how many there are; a record has each once at most.
-        classes: how many there are; 0 where labels may be any.
-        lengths: of the data files.
-        where: the data set.
+        columns: columns that passed `check_shape`.
+        fields: the number of fields; a record has each at most once.
+        classes: the number of classes; 0 if labels may have any value.
+        lengths: the lengths of the data files.
+        where: the data set, for messages.
 
     Raises:
-        FormatError: naming the column and what is wrong with it.
+        FormatError: it names the column and what is wrong with it.
     """
     count, size, label = len(columns["label"]), columns["size"], columns["label"]
     steps = {"key_end": (1, MAX_NAME_BYTES), "path_end": (0, MAX_PATH_BYTES), "start": (0, fields)}
@@ -69,7 +68,7 @@ def check_rows(columns: Columns, fields: int, classes: int, lengths: Sequence[in
         f"{name} does not increase as it should" for name, step in steps.items() if not _steps(columns[name], *step)
     ]
     found += [f"{name} does not increase" for name in ("hash", "file") if not _rises(columns[name])]
-    # Else blobs overlap, and to read every record could be to read a file as often as there are records.
+    # Otherwise blobs overlap, and reading every record could read a file as often as there are records.
     if len(size) and (size.min() < 0 or size.sum(dtype=np.float64) > sum(lengths)):
         found.append("size adds up to more than the data")
     if not _within(columns["file"], 0, len(lengths)):
@@ -85,7 +84,7 @@ def check_rows(columns: Columns, fields: int, classes: int, lengths: Sequence[in
 
 
 def _parts(column: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """A column in pieces that share the value between them."""
+    """A column in pieces; neighbours have one value in common."""
     return (column[first : first + _AT_ONCE + 1] for first in range(0, len(column) - 1, _AT_ONCE))
 
 
@@ -94,7 +93,7 @@ def _rises(column: NDArray[Any]) -> bool:
 
 
 def _steps(column: NDArray[Any], least: int, most: int) -> bool:
-    """Whether a column that begins with 0 rises by so much from row to row; what wraps around is too much as well."""
+    """Whether a column that begins with 0 increases by `least` to `most` in each row, without wrapping around."""
     return all(_within(np.diff(part), least, most + 1) for part in _parts(column))
 
 
@@ -109,19 +108,19 @@ def _each_once(numbers: NDArray[Any]) -> bool:
 
 
 class Rows:
-    """The part of an index that names records: keys, source paths, labels, and the way from a key to its record.
+    """The part of an index that describes records: keys, source paths, labels, and the look-up of a record by its key.
 
     Args:
         columns: the index.
-        where: the data set.
-        check: called before the columns are looked at; raises where they are no longer there.
+        where: the data set, for messages.
+        check: called before the columns are read; raises if they no longer exist.
     """
 
     def __init__(self, columns: Columns, where: str = "", check: Callable[[], None] | None = None) -> None:
         self._where, self._check = where, check
         self.keys: Sequence[str] = LazyStrings(columns["key_bytes"], columns["key_end"], check)
         self.paths: Sequence[str] = LazyStrings(columns["path_bytes"], columns["path_end"], check)
-        # Whoever has the labels looks at them at any time, so that they are copied where that could be a crash.
+        # Callers may read the labels at any time, so they are copied if reading them later could crash.
         self.labels: NDArray[np.int64] = (np.asarray if check is None else np.array)(columns["label"], np.int64)
         self.labels.flags.writeable = False
         self._hash, self._row = columns["hash"], columns["hash_row"]
@@ -130,14 +129,14 @@ class Rows:
         """The record with this key.
 
         Raises:
-            FormatError: the index is damaged where its hash should be.
+            FormatError: the index is damaged at the position of its hash.
             KeyError: there is none.
         """
         if self._check is not None:
             self._check()
         try:
             number = np.uint64(key_hash(_raw(key)))
-        except UnicodeEncodeError:  # no key that can be written down
+        except UnicodeEncodeError:  # not a key that any data set can hold
             raise KeyError(key) from None
         first = slot = int(np.searchsorted(self._hash, number))
         while slot < len(self._hash) and self._hash[slot] == number:
@@ -145,7 +144,7 @@ class Rows:
             if self.keys[row] == key:
                 return row
             slot += 1
-        # A hash that was changed, and still rises, is beside the slot where it was looked for.
+        # A hash that was changed, in a column that still increases, lies beside the slot where it was searched for.
         for beside in {max(first - 1, 0), min(first, len(self._hash) - 1)} if len(self._hash) else ():
             self._hashed(beside)
         raise KeyError(key)
@@ -173,7 +172,7 @@ def rows_in(columns: Columns, file: int) -> range:
 
 
 class Strings(Sequence[str]):
-    """A sequence of strings, each of which is made when it is asked for."""
+    """A sequence of strings, each of which is created on access."""
 
     @abstractmethod
     def made(self, row: int) -> str:
@@ -194,7 +193,7 @@ class Strings(Sequence[str]):
 
 
 class LazyStrings(Strings):
-    """Strings that lie end to end in one array. `check` is called before it is looked at."""
+    """Strings that lie end to end in one array. `check` is called before each access."""
 
     def __init__(
         self, blob: NDArray[np.generic], ends: NDArray[np.generic], check: Callable[[], None] | None = None

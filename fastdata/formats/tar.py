@@ -5,8 +5,8 @@ member's last block, at a fixed distance from the end of the file, says where th
 
     ... | header of __fastdata_index__ | index | manifest | padding | footer (512) | end of archive (1024)
 
-Every header of ours names `fastdata` as the owner: a shard with this mark but without its manifest is refused, never
-read as foreign. Tars that others wrote are scanned once, headers only, in memory.
+Every header that we write names `fastdata` as the owner: a shard with this mark but without its manifest is refused,
+never read as foreign. Of foreign tars, the headers are scanned once when they are opened.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def open_tar(path: str, options: ReadOptions = READ_OPTIONS, absent: Collection[
 
 
 def is_tar_name(name: str) -> bool:
-    """Whether a file in a folder is taken for a shard."""
+    """Whether a file of this name in a folder is a shard."""
     return name.endswith(".tar") and not name.startswith(".")
 
 
 def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Reader:
-    """Open a list of tars, in this order, as one: ours (whole, or shards of one folder) and foreign ones alike."""
+    """Open a list of tars as one data set, in this order: single tars and shards of ours, and foreign ones."""
     if not paths:
         raise FormatError("no tar files to read")
     parts: list[Reader] = []
@@ -103,10 +103,10 @@ def open_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> Read
 
 
 def open_whole_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -> tuple[Reader, list[tuple[str, str]]]:
-    """As `open_tars`, but without those that are missing or damaged, which are named: (path, reason).
+    """As `open_tars`, without those that are missing or damaged; list these as (path, reason).
 
     Raises:
-        FormatError: none of them is whole.
+        FormatError: none of them is intact.
     """
     parts, lost, shards = list[Reader](), list[tuple[str, str]](), _Shards(options, lenient=True)
     for path in paths:
@@ -125,7 +125,7 @@ def open_whole_tars(paths: Sequence[str], options: ReadOptions = READ_OPTIONS) -
 
 
 def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
-    """One tar of ours with its index inside; None where it has none."""
+    """Open one tar of ours with its index inside; None if it has none."""
     with CheckedFile(path) as file:
         if file.length < 3 * BLOCK + len(END):
             return None
@@ -147,10 +147,10 @@ def _open_single(path: str, options: ReadOptions) -> PackedReader | None:
 
 
 class _Shards:
-    """Shards of ours that are named one by one: the part of their folder's records that lies in each.
+    """Shards of ours that are given one by one: for each, the records of its folder that lie in it.
 
-    What the manifest of its folder lists is ours, also where the first bytes, which would say so, were lost. Where
-    it is lenient, only the shards that are named need be whole.
+    A shard is ours if the manifest of its folder lists it, even if its first bytes, which would show it, are lost. If
+    `lenient`, only the shards that are given must be intact.
     """
 
     def __init__(self, options: ReadOptions, *, lenient: bool = False) -> None:
@@ -160,7 +160,7 @@ class _Shards:
         self._opened: dict[str, PackedReader] = {}
 
     def open(self, path: str) -> SliceReader | None:
-        """The records of a shard; None where it is not one of ours.
+        """The records of a shard; None if it is not one of ours.
 
         Raises:
             FormatError: it is ours, and the manifest is missing or does not list it; or compressed.
@@ -207,7 +207,7 @@ def header(name: str, size: int) -> bytes:
         return _block(raw, size, b"0")
     records = _pax(b"path", raw) + (_pax(b"size", b"%d" % size) if size > _USTAR_MAX else b"")
     pax = _block(b"././@PaxHeader", len(records), b"x") + records.ljust(padded(len(records)), b"\0")
-    plain = name.encode("ascii", "replace")[:_NAME_BYTES]  # for programs that know no PAX
+    plain = name.encode("ascii", "replace")[:_NAME_BYTES]  # for programs without PAX
     return pax + _block(plain, size if size <= _USTAR_MAX else 0, b"0")
 
 
@@ -228,12 +228,12 @@ def _pax(name: bytes, value: bytes) -> bytes:
 
 
 def footer(start: int, middle: int, end: int) -> bytes:
-    """The last block of the index member: where the index begins, ends and the manifest begins, and where that ends."""
+    """The last block of the index member: the offsets of the index, of the manifest behind it, and of its end."""
     return b" ".join([FOOTER, b"%d" % start, b"%d" % middle, b"%d" % end]).ljust(BLOCK, b"\0")
 
 
 def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
-    """Is all that plain tar readers go by as it was written: headers, what fills up blocks, the end of each file?"""
+    """Check that everything plain tar readers rely on is unchanged: headers, padding, the end of each file."""
     start, numbers = packed.columns["start"], packed.columns["file"]
     files = range(len(packed.files))
     if len(rows) < packed.manifest.count:  # some shards of a folder
@@ -245,12 +245,12 @@ def _check_rest(packed: Packed, rows: range) -> Iterator[Problem]:
                 yield from _check_trailer(packed, file, end)
             elif file.read(end, file.length) != bytes(-end % BLOCK) + END:
                 yield Problem(DATA_SET, file.path, "what follows the last member is not the end of a tar")
-    if packed.files != [packed.path] and rows.start == 0:  # once, and not with each of the shards
+    if packed.files != [packed.path] and rows.start == 0:  # once, not with each shard
         yield from check_index_file(os.path.join(packed.path, INDEX_NAME), packed.manifest)
 
 
 def _check_members(packed: Packed, file: CheckedFile, number: int) -> Generator[Problem, None, int]:
-    """What lies before each member of a file and behind the one before; returns where the last one ends."""
+    """Check the header and padding before each member of a file; return the end of the last member."""
     names, keys = packed.manifest.fields, Rows(packed.columns).keys
     start, field, offset, size = (
         memoryview(packed.columns[name])  # type: ignore[arg-type]  # numpy's stubs do not know arrays as buffers yet
@@ -264,14 +264,14 @@ def _check_members(packed: Packed, file: CheckedFile, number: int) -> Generator[
         name = names[field[blob]]
         wanted = bytes(-end % BLOCK) + header(f"{keys[row]}.{name}", size[blob])
         if offset[blob] - end != len(wanted) or file.read(end, len(wanted)) != wanted:
-            words = f"field {name!r}: the tar header before it, or the padding before that, has changed"
-            yield Problem(row, name_of(keys, row), words)
+            message = f"field {name!r}: the tar header before it, or the padding before that, has changed"
+            yield Problem(row, name_of(keys, row), message)
         end = offset[blob] + size[blob]
     return end
 
 
 def _check_trailer(packed: Packed, file: CheckedFile, begin_at: int) -> Iterator[Problem]:
-    """The index member of one tar, from the end of the last blob on, and the end of the file."""
+    """Check the index member of one tar, from the end of the last blob on, and the end of the file."""
     last = file.length - len(END) - BLOCK
     start, middle, end = map(int, file.read(last, BLOCK).rstrip(b"\0").split()[1:])
     head = bytes(-begin_at % BLOCK) + header(INDEX_MEMBER, file.length - len(END) - start)

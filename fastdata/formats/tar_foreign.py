@@ -1,6 +1,6 @@
-"""Tars that others wrote: scanned once, headers only, grouped into records as webdataset groups them.
+"""Foreign tars: their headers are scanned once, and their members grouped into records as webdataset groups them.
 
-In: paths. Out: a reader with an index in memory; nothing is written beside the data.
+The index is kept in memory; nothing is written beside the data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastdata.manifest import MANIFEST_NAME, Manifest
 MARK = b"fastdata"
 # The names that webdataset skips.
 _META = re.compile(r"__[^/]*__($|/)")
-# Texts that lie in an archive beside its records.
+# Documents that an archive may hold beside its records.
 _DOCUMENT = re.compile(
     r"(?:read_?me|licen[cs]e|copying|notice|change_?log|citation|authors|contributing|about|version)"
     r"(?:\.(?:md|txt|rst|html?|pdf|cff|bib))?",
@@ -33,10 +33,10 @@ _DOCUMENT = re.compile(
 
 
 def open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:
-    """Open tars of others, one after the other, as one data set.
+    """Open foreign tars, one after the other, as one data set.
 
     Raises:
-        FormatError: cut, damaged, of ours but incomplete, or with members that are no records with an image.
+        FormatError: cut, damaged, of ours but incomplete, or with members that are not records with an image.
     """
     stamps = [stamp_at(path) for path in paths]
     lengths = [stamp.length for stamp in stamps]
@@ -57,7 +57,7 @@ def open_foreign(paths: tuple[str, ...], options: ReadOptions) -> PackedReader:
 
 
 def incomplete(path: str) -> FormatError:
-    """The error for a tar of ours that lacks what says where its records lie."""
+    """The error for a tar of ours without its manifest."""
     return FormatError(
         f"{path}: written by fastdata, but its {MANIFEST_NAME} is missing, at its end or beside it: the file was cut, "
         "or only a part of a folder copied, or the conversion never finished; copy all of it again, or convert again"
@@ -72,8 +72,9 @@ def _records(number: int, path: str, index: ForeignIndex, read: Read) -> Iterato
     """(key, fields) of neighbouring members of one tar, grouped as webdataset does.
 
     The key ends at the first dot of the last part of the name; fields are lower-cased; names that start with a dot or
-    are in double underscores (`__meta__`) are skipped, and texts about the archive. A member without a dot is no
-    record; where it is an image all the same, or there are no records but those, it is counted as one without.
+    are in double underscores (`__meta__`) are skipped, and so are documents about the archive. A member without a dot
+    is not a record; if it is an image all the same, or if all members are like it, it is counted as a record without
+    an image.
     """
     current, fields, others, found = "", dict[str, Blob](), "", False
     for member in members(path):
@@ -99,7 +100,7 @@ def _records(number: int, path: str, index: ForeignIndex, read: Read) -> Iterato
 
 
 def _split(member: Member) -> tuple[str, str]:
-    """The key and field of a member, "" where it is no part of a record."""
+    """The key and field of a member, "" if it is not part of a record."""
     head, slash, base = member.name.rpartition("/")
     stem, dot, field = base.partition(".")
     if not member.regular or not dot or not stem or _META.match(member.name) or _DOCUMENT.fullmatch(base):
@@ -108,7 +109,7 @@ def _split(member: Member) -> tuple[str, str]:
 
 
 def _is_bare_image(member: Member, number: int, read: Read) -> bool:
-    """Whether a member without an ending is an image."""
+    """Whether a member without a suffix is an image."""
     base = member.name.rpartition("/")[2]
     if not member.regular or "." in base or _META.match(member.name) or not member.size:
         return False

@@ -1,10 +1,10 @@
-"""The members of a tar that others wrote: where each lies, from the headers alone.
+"""Locate the members of a foreign tar by its headers alone.
 
-In: a file. Out: (name, kind, offset, size) of every member, as Python's tarfile finds them, up to the mark that ends
-the archive. Headers are read one at a time, none is trusted: a number that makes no sense, a member that would not fit
-into the file, a header that claims to be longer than any is, and data after the end raise an error. So time and
-memory follow from the size of the file, whatever its headers claim. tarfile itself takes a hole of zeros for the end,
-recurses through chains of headers, reads what they claim, and parses them in quadratic time.
+In: a file. Out: (name, kind, offset, size) of every member, as Python's tarfile finds them, up to the end-of-archive
+mark. Headers are read one at a time and not trusted: an invalid number, a member that would not fit into the file, a
+header that claims an impossible length, and data after the end raise an error. So time and memory are bounded by the
+size of the file, whatever its headers claim. tarfile itself takes a hole of zeros for the end, recurses through chains
+of headers, reads what they claim, and parses them in quadratic time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastdata.formats.files import CheckedFile
 BLOCK = 512
 # PAX headers and long names: more than any real one has.
 _MOST_EXTENDED = 1 << 20
-# Headers before one member that only tell of it: a global one, a PAX one, a long name, a long link.
+# Headers before one member that only describe it: a global one, a PAX one, a long name, a long link.
 _MOST_CHAINED = 8
 # Zeros at the end of a tar: two blocks, then up to a whole record. A record is 20 blocks by custom; where it is larger
 # (tar's -b), the file is a whole number of records long.
@@ -29,11 +29,11 @@ _USUAL_RECORD = 20 * BLOCK
 _RECORDS = (*(_USUAL_RECORD << power for power in range(4)), *(1 << power for power in range(14, 24)))
 
 _REGULAR, _DIRECTORY, _HARD_LINK = b"0", b"5", b"1"
-# Links, devices and pipes have no bytes of their own, whatever their size says.
+# Links, devices and pipes have no data, whatever their size field states.
 _WITHOUT_BYTES = frozenset((_HARD_LINK, b"2", b"3", b"4", _DIRECTORY, b"6"))
 _PAX, _GLOBAL_PAX, _LONG_NAME, _LONG_LINK, _SPARSE = frozenset((b"x", b"X")), b"g", b"L", b"K", b"S"
-# What some programs tell of a member or of the volume, in a member of its own: access lists, attributes, labels.
-_ASIDE = frozenset((b"A", b"D", b"E", b"I", b"N", b"V"))
+# Members by which some programs describe another member or the volume: access lists, attributes, labels.
+_DESCRIPTIONS = frozenset((b"A", b"D", b"E", b"I", b"N", b"V"))
 _OCTAL = re.compile(rb" *([0-7]*) *")
 _LENGTH = re.compile(rb"[0-9]{1,10} ")
 
@@ -96,7 +96,7 @@ class _Scan:
         self._check_end(offset)
 
     def _header(self, offset: int) -> bytes:
-        """The header at an offset; empty at the mark that ends the archive."""
+        """The header at an offset; empty at the end-of-archive mark."""
         block = self._file.read(offset, BLOCK)
         if len(block) < BLOCK:
             what = "the end-of-archive mark is missing" if not block else "the file ends within a header"
@@ -120,7 +120,7 @@ class _Scan:
                 f"{self._path}: member {name!r} is a hard link to another one; rewrite the tar with --hard-dereference"
             )
         regular = kind in (_REGULAR, b"\0", b"7")
-        if not regular and kind not in _WITHOUT_BYTES and kind not in _ASIDE:
+        if not regular and kind not in _WITHOUT_BYTES and kind not in _DESCRIPTIONS:
             raise _HeaderError(f"member {name!r} of type {kind!r}, which is not supported")
         return Member(name, regular, data, size, block[265:297].partition(b"\0")[0])
 
@@ -138,12 +138,12 @@ class _Scan:
         if kind == _LONG_NAME:
             ahead.setdefault(b"path", blob.partition(b"\0")[0])
         elif kind == _GLOBAL_PAX:
-            self._global |= _told(blob)
+            self._global |= _parsed_pax(blob)
         elif kind != _LONG_LINK:
-            ahead |= _told(blob)
+            ahead |= _parsed_pax(blob)
 
     def _check_end(self, offset: int) -> None:
-        """Refuse what stands behind the end: a hole of zeros in the middle, or another archive, would be lost."""
+        """Refuse data after the end: after a hole of zeros, or from a second archive, they would be ignored."""
         start = offset
         while (offset := self._data_from(offset)) < self._length:
             blob = self._file.read(offset, 1 << 20)
@@ -180,27 +180,27 @@ def padded(size: int) -> int:
 
 
 def _is_header(block: bytes) -> bool:
-    """Whether a header's sum is right, counted with or, as some old programs do, without a sign."""
+    """Whether a header's checksum is right, over unsigned or, as some old programs have it, signed bytes."""
     try:
         wanted = _number(block[148:156], 0)
     except _HeaderError:
         return False
     others = block[:148] + block[156:]
-    plain = sum(others) + 8 * 32
-    return wanted == plain or wanted == plain - 256 * sum(byte > 127 for byte in others)
+    unsigned = sum(others) + 8 * 32
+    return wanted == unsigned or wanted == unsigned - 256 * sum(byte > 127 for byte in others)
 
 
 def _name(block: bytes, found: dict[bytes, bytes]) -> str:
     name = found.get(b"path")
     if name is None:
         name, prefix = block[:100].partition(b"\0")[0], block[345:500].partition(b"\0")[0]
-        if prefix and block[257:263] == b"ustar\0":  # GNU's old headers keep times there
+        if prefix and block[257:263] == b"ustar\0":  # GNU's old headers have times there
             name = prefix + b"/" + name
     return name.decode("utf-8", "surrogateescape")
 
 
-def _told(blob: bytes) -> dict[bytes, bytes]:
-    """What the records of a PAX header say of a member's offset and name: `LENGTH KEY=VALUE`, each with a newline."""
+def _parsed_pax(blob: bytes) -> dict[bytes, bytes]:
+    """The records of a PAX header that concern name and size: `LENGTH KEY=VALUE`, each with a newline."""
     found, offset = dict[bytes, bytes](), 0
     while offset < len(blob) and blob[offset]:
         length = _LENGTH.match(blob, offset)

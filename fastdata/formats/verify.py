@@ -1,8 +1,8 @@
-"""Verify: the problems of a data set, and what its index says, held against itself and its manifest.
+"""Verify: report the problems of a data set, and check its index for consistency with itself and its manifest.
 
-In: the columns of a data set of ours, whose shapes and borders were looked at when it was opened. Out: problems, each
-of one record or of the data set itself. A faulty writer signs what is wrong, so that right hashes alone prove nothing.
-The time is linear, but for sorting, whatever the columns hold.
+In: the columns of a data set of ours, whose shapes and ranges were checked when it was opened. Out: problems, each of
+one record or of the data set itself. A faulty writer hashes its faults as well, so matching hashes alone prove nothing.
+The time is linear, except for sorting, whatever the columns hold.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fastdata.record import check_key, is_field_name
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
 
-# Instead of a record's number: a problem of the data set itself.
+# Takes the place of a record's number: a problem of the data set itself.
 DATA_SET = -1
-# Keys are taken from the index so many at a time: a list of all would take more memory than the index.
+# How many keys are taken from the index at a time: a list of all would take more memory than the index.
 _AT_ONCE = 1 << 16
 
 
@@ -36,15 +36,15 @@ class Problem(NamedTuple):
     """Something that is wrong.
 
     Attributes:
-        row: the record's number; `DATA_SET` for what belongs to none.
+        row: the record's number; `DATA_SET` if it belongs to no record.
         name: the record's key; else the file or the data set.
-        words: what is wrong.
-        harmless: nothing is damaged, but it is worth a warning.
+        message: what is wrong.
+        harmless: worth a warning, but nothing is damaged.
     """
 
     row: int
     name: str
-    words: str
+    message: str
     harmless: bool = False
 
 
@@ -53,31 +53,31 @@ class Verified(ABC):
 
     @abstractmethod
     def problems(self) -> Iterator[Problem]:
-        """Check index, checksums, and what lies around the records; yields what is wrong.
+        """Check the index, the checksums, and everything around the records; yield what is wrong.
 
         Raises:
-            ResourceError: the machine failed, or ran out of something, which says nothing of the data.
+            ResourceError: the machine failed, or ran out of something, which says nothing about the data.
         """
 
     def verify(self) -> Iterator[tuple[str, str]]:
-        """Check index and checksums of everything; yields (key or file, what is wrong)."""
+        """Check the index and all checksums; yield (key or file, what is wrong)."""
         for problem in self.problems():
-            yield problem.name, problem.words
+            yield problem.name, problem.message
 
 
 def problems_of(reader: Reader) -> Iterator[Problem]:
-    """The problems of any reader; those of a user's own class do not name records."""
+    """The problems of any reader; those of a user's own class are not assigned to records."""
     if isinstance(reader, Verified):
         yield from reader.problems()
     else:
         yield from (Problem(DATA_SET, *found) for found in reader.verify())
 
 
-def words_of(error: Exception, where: str) -> str:
-    """What an error says of the data.
+def message_of(error: Exception, where: str) -> str:
+    """The message of an error about the data.
 
     Raises:
-        ResourceError: it describes the machine instead.
+        ResourceError: the error is due to the machine.
     """
     raise_resource_error(error, where)
     known = isinstance(error, (FastdataError, OSError)) and str(error)
@@ -85,12 +85,12 @@ def words_of(error: Exception, where: str) -> str:
 
 
 def name_of(keys: Sequence[str], row: int) -> str:
-    """What a record is called where its key may be anything."""
+    """The name of a record for messages, also if its key is damaged."""
     return keys[row] or f"record {row}, without a key"
 
 
 def check_index_file(path: str, manifest: Manifest, begin: int = 0, end: int | None = None) -> Iterator[Problem]:
-    """What fills an index up, between its columns, is as it was written: the bytes themselves have its hash."""
+    """Check the bytes of an index, with the padding between its columns, against its hash."""
     digest = hashlib.sha256()
     with CheckedFile(path) as file:
         for piece in file.pieces(begin, file.length if end is None else end):
@@ -100,7 +100,7 @@ def check_index_file(path: str, manifest: Manifest, begin: int = 0, end: int | N
 
 
 def locations_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool:
-    """Whether every blob has a field's number and lies in one of the files of these lengths."""
+    """Whether every blob has a valid field number and lies in one of the files of these lengths."""
     field, file, offset, size = (np.asarray(columns[name], np.int64) for name in ("field", "file", "offset", "size"))
     if not bool(((field < fields) & (file >= 0) & (file < len(lengths))).all()):
         return False
@@ -109,39 +109,39 @@ def locations_fit(columns: Columns, fields: int, lengths: Sequence[int]) -> bool
 
 
 def check_index(columns: Columns, manifest: Manifest, keys: Sequence[str], where: str) -> Iterator[Problem]:
-    """What is wrong with an index.
+    """Report what is wrong with an index.
 
     Args:
         columns: the index.
-        manifest: of its data set.
-        keys: of its records.
-        where: the data set.
+        manifest: the manifest of its data set.
+        keys: the keys of its records.
+        where: the data set, for messages.
     """
     codes: NDArray[Any] = columns["field"]
-    sound = bool((codes < len(manifest.fields)).all())  # a number that no field has is reported by its record
-    for row, words in _wrong(columns, manifest, keys):
+    sound = bool((codes < len(manifest.fields)).all())  # an unknown field number is reported with its record
+    for row, message in _faults(columns, manifest, keys):
         sound = False
-        yield Problem(row, where if row == DATA_SET else name_of(keys, row), words)
-    # Where something is wrong already, a wrong fingerprint follows from it.
+        yield Problem(row, where if row == DATA_SET else name_of(keys, row), message)
+    # Any of these faults makes the fingerprint differ as well.
     if sound and _fingerprint(columns, manifest.fields) != manifest.fingerprint:
-        words = "the manifest's fingerprint is not that of the keys, fields and checksums in the index"
-        yield Problem(DATA_SET, where, words)
+        message = "the manifest's fingerprint is not that of the keys, fields and checksums in the index"
+        yield Problem(DATA_SET, where, message)
 
 
-def _wrong(columns: Columns, manifest: Manifest, keys: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _faults(columns: Columns, manifest: Manifest, keys: Sequence[str]) -> Iterator[tuple[int, str]]:
     yield from _wrong_names(columns["field"], manifest)
     hashes = np.empty(len(keys), np.uint64)
     yield from _wrong_keys(columns, hashes)
-    yield from _same_keys(hashes, keys)
+    yield from _duplicate_keys(hashes, keys)
     yield from _not_found(columns, hashes)
     ends: NDArray[Any] = columns["start"][1:]
     rows = np.searchsorted(ends[:-1], np.arange(len(columns["size"])), side="right")  # of each blob
-    yield from _twice(columns["field"], rows, manifest.fields)
+    yield from _duplicate_fields(columns["field"], rows, manifest.fields)
     yield from _overlaps(columns, rows, keys)
 
 
 def _wrong_names(codes: NDArray[Any], manifest: Manifest) -> Iterator[tuple[int, str]]:
-    """Names of fields and classes that the manifest cannot have."""
+    """Names of fields and classes that are not valid in a manifest."""
     fields = manifest.fields
     yield from ((DATA_SET, f"{name!r} is not a valid field name") for name in fields if not is_field_name(name))
     for kind, names in ("field", fields), ("class", manifest.classes):
@@ -160,7 +160,7 @@ def raw_keys(columns: Columns) -> Iterator[bytes]:
 
 
 def _wrong_keys(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
-    """Keys that the key rule does not give; the hash of each is noted."""
+    """Keys that do not follow the key rule; the hash of each is written into `hashes`."""
     for row, raw in enumerate(raw_keys(columns)):
         hashes[row] = key_hash(raw)
         try:
@@ -169,7 +169,7 @@ def _wrong_keys(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[
             yield row, str(error)
 
 
-def _same_keys(hashes: NDArray[np.uint64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _duplicate_keys(hashes: NDArray[np.uint64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     for before, row in zip(order[same].tolist(), order[same + 1].tolist(), strict=True):
@@ -178,7 +178,7 @@ def _same_keys(hashes: NDArray[np.uint64], keys: Sequence[str]) -> Iterator[tupl
 
 
 def _not_found(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[int, str]]:
-    """Records to which the table of hashes, by which keys are looked up, does not lead."""
+    """Records that cannot be found through the table of hashes, by which keys are looked up."""
     table, rows = columns["hash"], columns["hash_row"].astype(np.int64)
     known = np.flatnonzero((rows >= 0) & (rows < len(hashes)))
     found = np.zeros(len(hashes), bool)
@@ -187,8 +187,8 @@ def _not_found(columns: Columns, hashes: NDArray[np.uint64]) -> Iterator[tuple[i
         yield row, "it cannot be found by its key: the index holds a different hash"
 
 
-def _twice(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[tuple[int, str]]:
-    pairs = rows * (len(fields) + 1) + np.minimum(codes, len(fields))  # the last one for numbers that no field has
+def _duplicate_fields(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[tuple[int, str]]:
+    pairs = rows * (len(fields) + 1) + np.minimum(codes, len(fields))  # the last one: for unknown field numbers
     order = np.argsort(pairs, kind="stable")
     for at in np.flatnonzero(pairs[order[1:]] == pairs[order[:-1]]).tolist():
         code = int(codes[order[at]])
@@ -196,7 +196,7 @@ def _twice(codes: NDArray[Any], rows: NDArray[np.int64], fields: Sequence[str]) 
 
 
 def _overlaps(columns: Columns, rows: NDArray[np.int64], keys: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Records that share bytes with one that lies before them in the file."""
+    """Records that share bytes with one before them in the file."""
     file, offset, size = (columns[name].astype(np.int64) for name in ("file", "offset", "size"))
     blobs = np.flatnonzero((size > 0) & (offset >= 0) & (offset <= np.iinfo(np.int64).max - size))
     order = blobs[np.lexsort((offset[blobs], file[blobs]))]
