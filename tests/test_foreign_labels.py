@@ -205,10 +205,10 @@ def test_fields_that_are_not_labels_give_none(kind: str, tmp_path: Path) -> None
 
 
 def test_a_file_of_labels_beside_the_data_is_reported(tmp_path: Path) -> None:
-    for kind, path in (("lmdb", tmp_path / "x.lmdb" / "labels.csv"), ("tar", tmp_path / "train_labels.json")):
+    for kind, file in (("lmdb", tmp_path / "x.lmdb" / "labels.csv"), ("tar", tmp_path / "train_labels.json")):
         path = write(tmp_path, kind, {"a.jpg": JPEG, "b.jpg": JPEG})
-        path.write_text("a,1")
-        with pytest.raises(FormatError, match=rf"no record has a label, and {path.name!r} beside the data.*=''"):
+        file.write_text("a,1")
+        with pytest.raises(FormatError, match=rf"no record has a label, and {file.name!r} beside the data.*=''"):
             fastdata.open(path)
         assert labels(path, label_field="") == [-1, -1]
         labelled = write(tmp_path, kind, {"a.jpg": JPEG, "a.cls": b"3"}, "y")
