@@ -87,6 +87,11 @@ class SampleDecoder:
         """Whether a field moves with the image."""
         return any(stored.field.moves for stored in self.selection.stored)
 
+    @property
+    def calls_target(self) -> bool:
+        """Whether `target_transform` is called."""
+        return self.target_transform is not None and self.selection.target in self.selection.names
+
     def open(self, data: Data) -> EncodedImage:
         """An encoded image, opened by the rules of its data set."""
         return open_encoded(data, self.rules)
@@ -126,6 +131,15 @@ class SampleDecoder:
         if self.selection.image:
             pipeline, image = self.pipeline, sample.image
             sample.image = pipeline.call(image) if pipeline.callables else as_form(image, self.form)
-        if self.target_transform is not None and self.selection.target in self.selection.names:
-            with UserCall("target_transform"):
-                sample.label = self.target_transform(sample.label)
+        if self.calls_target:
+            sample.label = self.target(sample.label)
+
+    def target(self, label: int) -> Any:
+        """What `target_transform` makes of a label.
+
+        Raises:
+            LoadError: it raised an error.
+        """
+        assert self.target_transform is not None
+        with UserCall("target_transform"):
+            return self.target_transform(label)

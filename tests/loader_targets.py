@@ -167,3 +167,28 @@ class _TooLargeToSend:
 
 def too_large_to_send(_picture: RGB) -> object:
     return _TooLargeToSend()
+
+
+def label_and_pid(label: int) -> tuple[int, int]:
+    return label, os.getpid()
+
+
+def drawn_label(label: int) -> float:
+    """A label with a draw from each generator that is seeded, torch's too where it is loaded."""
+    import torch
+
+    return label + random.random() + float(np.random.rand()) + torch.rand(1).item()
+
+
+def even_only(label: int) -> int:
+    if label % 2:
+        raise ValueError("this label is odd")
+    return label // 2
+
+
+def unsendable_label(label: int) -> Any:
+    return lambda: label
+
+
+def by_name(samples: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [sample[name] for sample in samples] for name in samples[0]}

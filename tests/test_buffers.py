@@ -13,6 +13,7 @@ from fastdata.sharedmem import SharedBlock
 
 DEPTH = 3
 BYTES = 100
+COLUMNS = 6
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def block() -> Iterator[SharedBlock]:
 
 @pytest.fixture
 def buffers(block: SharedBlock) -> BatchBuffers:
-    return BatchBuffers(block, DEPTH)
+    return BatchBuffers(block, DEPTH, COLUMNS)
 
 
 def test_slots_do_not_overlap_and_begin_at_pages(buffers: BatchBuffers) -> None:
@@ -76,7 +77,7 @@ def test_larger_batches_take_larger_slots_and_leave_those_that_are_held(
     assert set(pixels.tolist()) == {7}
     sizes = sorted((buffer.offset, buffer.table.nbytes + buffer.pixels.nbytes) for buffer in (*small, *large))
     assert all(offset + size <= after for (offset, size), (after, _) in itertools.pairwise(sizes))
-    assert set(buffer_at(block, large[2].offset, 300, BYTES).pixels.tolist()) == {9}
+    assert set(buffer_at(block, large[2].offset, 300, BYTES, COLUMNS).pixels.tolist()) == {9}
     free = small[1].offset
     del small, pixels, buffer, large
     assert buffers.acquire(1, BYTES).offset > free  # too small for what may come

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastdata.formats.locations import Locations
 from fastdata.loader.buffers import Buffer
 from fastdata.loader.executor import BatchResult
-from fastdata.loader.sample_log import Failure, Remark
+from fastdata.loader.sample_log import Failure, Remark, Values
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,8 @@ class Batch:
         missing: the rows that were asked for and have not come.
         finished: it can be handed out, or its failures raised.
         buffer: its memory.
-        samples: what was made for a `collate_fn`, by row.
+        samples: images for a `collate_fn`, by row.
+        values: what samples hold beside their images, by its name, then by row.
         failures: of the samples that were tried last.
         remarks: what decoders said of samples that were made.
         attempts: how many replacements were tried, by row.
@@ -37,6 +38,7 @@ class Batch:
     finished: bool = False
     buffer: Buffer | None = None
     samples: dict[int, Any] = field(default_factory=dict)
+    values: dict[str, dict[int, Any]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     attempts: dict[int, int] = field(default_factory=dict)
@@ -49,3 +51,10 @@ class Batch:
         self.remarks += result.remarks
         if result.samples is not None:
             self.samples.update(zip(result.rows.tolist(), result.samples, strict=True))
+        for name, values in result.values.items():
+            self.values.setdefault(name, {}).update(zip(result.rows.tolist(), values, strict=True))
+
+    def columns(self) -> Values:
+        """What the samples hold beside their images, in their order."""
+        rows = range(len(self.locations))
+        return {name: [values[row] for row in rows] for name, values in self.values.items()}

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fastdata.formats.base import Reader
 from fastdata.formats.checksum import UNCHECKED
 from fastdata.formats.locations import Locations, locations_of
 from fastdata.loader.passes import Pass
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.schedule import Wanted
 from fastdata.loader.settings import Settings
 
 
 class BatchLocations:
-    """The samples of a pass, batch by batch: rows (record, file, offset, size, crc, occurrence).
+    """The samples of a pass, batch by batch: rows as `fastdata.loader.sample_log` describes them.
 
     Args:
         settings: of the loader.
         reader: where the records lie.
+        spec: how samples are made: of which fields, and whether of labels.
         course: the pass.
 
     Attributes:
         index: the number of the next batch in the epoch.
     """
 
-    def __init__(self, settings: Settings, reader: Reader, course: Pass) -> None:
-        self._settings, self._reader, self._schedule = settings, reader, course.schedule
+    def __init__(self, settings: Settings, reader: Reader, spec: SampleSpec, course: Pass) -> None:
+        self._settings, self._reader, self._decoder = settings, reader, spec.decoder
+        self._schedule = course.schedule
         self.index = self._schedule.first
         self._wanted: dict[int, Wanted] = {}
         # What the sampler raised. A list, since it is popped to be raised: if it stayed, it would make a cycle with its
@@ -63,7 +66,15 @@ class BatchLocations:
         del self._wanted[batch_index]
 
     def _located(self, records: ArrayLike, occurrences: ArrayLike) -> Locations:
-        locations = locations_of(self._reader, np.atleast_1d(np.asarray(records, np.int64)))
+        indices = np.atleast_1d(np.asarray(records, np.int64))
+        columns = [self._locations(indices), np.atleast_1d(occurrences)]
+        columns += [self._locations(indices, stored.record_name)[:, 1:] for stored in self._decoder.selection.stored]
+        if self._decoder.calls_target:
+            columns.append(self._reader.labels[indices])
+        return np.column_stack(columns)
+
+    def _locations(self, indices: NDArray[np.int64], field: str | None = None) -> Locations:
+        locations = locations_of(self._reader, indices, field)
         if not self._settings.verify:
             locations[:, 4] = UNCHECKED
-        return np.column_stack((locations, np.atleast_1d(occurrences)))
+        return locations

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdata.errors import OptionError, ResourceError
-from fastdata.formats.locations import COLUMNS
 from fastdata.sharedmem import SharedBlock
 
 # Slots begin at page boundaries, behind one page of the executor's own.
@@ -28,8 +27,6 @@ PAGE = 4096
 KEPT = 8
 # Pixels begin at cache lines.
 _LINE = 64
-# A row of the table: record, file, offset, size, checksum, occurrence, row in the batch.
-_TABLE_COLUMNS = COLUMNS + 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +36,7 @@ class Buffer:
     Attributes:
         samples: for how many samples it is.
         pixels: the bytes of all samples together.
-        table: what a worker process is to make; a row (location, occurrence, row in the batch) for each sample.
+        table: what a worker process is to make: for each sample its row of the request, and its row in the batch.
         offset: where it lies in the shared block.
     """
 
@@ -52,7 +49,7 @@ class Buffer:
 class LocalBuffers:
     """Buffers of this process alone."""
 
-    _NO_TABLE = np.empty((0, _TABLE_COLUMNS), np.int64)
+    _NO_TABLE = np.empty((0, 0), np.int64)
 
     def acquire(self, samples: int, sample_bytes: int) -> Buffer:
         """Memory for a batch."""
@@ -72,10 +69,11 @@ class BatchBuffers:
     Args:
         block: the shared memory, one page long; it grows with the pool.
         depth: how many batches are under way at a time.
+        columns: numbers in the row of a sample of a request.
     """
 
-    def __init__(self, block: SharedBlock, depth: int) -> None:
-        self._block, self._depth = block, depth
+    def __init__(self, block: SharedBlock, depth: int, columns: int) -> None:
+        self._block, self._depth, self._columns = block, depth, columns
         self._most_lent = max(depth, KEPT)
         self._slot_bytes = 0
         self._start = block.size  # slots below were too small, and are not used again
@@ -91,7 +89,7 @@ class BatchBuffers:
             OptionError: the system does not give so much memory.
         """
         self._collect()
-        size = _table_bytes(samples) + samples * sample_bytes
+        size = _table_bytes(samples, self._columns) + samples * sample_bytes
         if size > self._slot_bytes:
             pages = -(-size // PAGE) * PAGE
             self._slot_bytes = max(pages, 2 * self._slot_bytes)
@@ -100,7 +98,7 @@ class BatchBuffers:
         if not self._free:
             self._extend(samples, sample_bytes)
         offset = heapq.heappop(self._free)
-        buffer, memory = _mapped(self._block, offset, samples, sample_bytes)
+        buffer, memory = _mapped(self._block, offset, samples, sample_bytes, self._columns)
         # The callback may run in any thread and at any moment: appending to a deque is all it does.
         returned = self._returned
         self._watched[offset] = weakref.ref(memory, lambda _: returned.append(offset))
@@ -136,18 +134,20 @@ class BatchBuffers:
                 heapq.heappush(self._free, offset)
 
 
-def buffer_at(block: SharedBlock, offset: int, samples: int, sample_bytes: int) -> Buffer:
+def buffer_at(block: SharedBlock, offset: int, samples: int, sample_bytes: int, columns: int) -> Buffer:
     """A slot as a worker process sees it."""
-    return _mapped(block, offset, samples, sample_bytes)[0]
+    return _mapped(block, offset, samples, sample_bytes, columns)[0]
 
 
-def _mapped(block: SharedBlock, offset: int, samples: int, sample_bytes: int) -> tuple[Buffer, NDArray[np.uint8]]:
+def _mapped(
+    block: SharedBlock, offset: int, samples: int, sample_bytes: int, columns: int
+) -> tuple[Buffer, NDArray[np.uint8]]:
     """A slot, and the one array that both of its parts refer to."""
-    head = _table_bytes(samples)
+    head = _table_bytes(samples, columns)
     memory = np.frombuffer(block.buffer, np.uint8, head + samples * sample_bytes, offset)
-    table = memory[: 8 * _TABLE_COLUMNS * samples].view(np.int64).reshape(samples, _TABLE_COLUMNS)
+    table = memory[: 8 * (columns + 1) * samples].view(np.int64).reshape(samples, columns + 1)
     return Buffer(samples, memory[head:], table, offset), memory
 
 
-def _table_bytes(samples: int) -> int:
-    return -(-8 * _TABLE_COLUMNS * samples // _LINE) * _LINE
+def _table_bytes(samples: int, columns: int) -> int:
+    return -(-8 * (columns + 1) * samples // _LINE) * _LINE

@@ -1,21 +1,18 @@
-"""Collation: record numbers and images in, a batch of images, labels and other columns out.
+"""Collation: record numbers, images and values in, a batch of images, labels and other columns out.
 
 torch is imported where it is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.errors import FastdataError
 from fastdata.fields.collate import image_tensor, int64, stacked
-from fastdata.fields.selection import Stored
-from fastdata.formats.base import Reader, raise_named, record_name
-from fastdata.formats.locations import blob_of
+from fastdata.formats.base import Reader
+from fastdata.loader.sample_log import Values
 from fastdata.loader.settings import Settings
 from fastdata.transforms.callables import UserCall
 
@@ -25,27 +22,28 @@ class Collation:
 
     Args:
         settings: of the loader.
-        reader: for labels, keys and other fields.
-        target_transform: the user's.
+        reader: for labels and keys.
     """
 
-    def __init__(self, settings: Settings, reader: Reader, target_transform: Callable[[Any], Any] | None) -> None:
-        self._settings, self._reader, self._target_transform = settings, reader, target_transform
-        self._selection = settings.selection
-        self._stored = {stored.name: stored for stored in settings.selection.stored}
+    def __init__(self, settings: Settings, reader: Reader) -> None:
+        self._settings, self._reader = settings, reader
+        self._fields = {stored.name: stored.field for stored in settings.selection.stored}
 
-    def batch(self, indices: NDArray[np.int64], images: Any) -> Any:
+    def batch(self, indices: NDArray[np.int64], images: Any, values: Values) -> Any:
         """A batch.
 
         Args:
             indices: the numbers of the records.
-            images: a tensor (a list of them with `views`), or a list of samples for the `collate_fn`; None where no
-                images are wanted.
+            images: a tensor (a list of them with `views`), or a list of images for the `collate_fn`; None where none
+                are wanted.
+            values: what else was made of the records; the other columns stand in the index.
         """
-        settings, names, as_dict = self._settings, self._selection.names, self._selection.as_dict
+        settings, names, as_dict = self._settings, self._settings.selection.names, self._settings.selection.as_dict
         batch: Any
         if settings.collate_fn is not None:
-            columns = [self._column(name, indices, images) for name in names]
+            columns = [
+                self._images(images) if name == "image" else self._column(name, indices, values) for name in names
+            ]
             rows: Any = zip(*columns, strict=True)
             if as_dict:
                 rows = (dict(zip(names, row, strict=True)) for row in rows)
@@ -53,66 +51,45 @@ class Collation:
                 batch = settings.collate_fn(next(rows) if settings.single else list(rows))
         else:
             part = self._one if settings.single else self._all
-            parts = [part(name, indices, images) for name in names]
+            parts = [part(name, indices, images, values) for name in names]
             batch = dict(zip(names, parts, strict=True)) if as_dict else tuple(parts)
         if settings.pin_memory:
             batch = pinned(batch)
         return batch
 
-    def _all(self, name: str, indices: NDArray[np.int64], images: Any) -> Any:
-        """One field of a batch."""
+    def _all(self, name: str, indices: NDArray[np.int64], images: Any, values: Values) -> Any:
+        """One field of a batch; of one that moves with the image, a column for each view, where there are several."""
         if name == "image":
             return images
-        column = self._column(name, indices)
-        if name in self._stored:
-            return self._stored[name].field.collate(column)
-        return stacked(column) if name == "key" or self._transforms(name) else int64(column)
+        column, field = self._column(name, indices, values), self._fields.get(name)
+        if field is None:
+            return stacked(column) if name == "key" or name in values else int64(column)
+        if field.moves and self._settings.views > 1:
+            return [field.collate(view) for view in zip(*column, strict=True)]
+        return field.collate(column)
 
-    def _one(self, name: str, indices: NDArray[np.int64], images: Any) -> Any:
+    def _one(self, name: str, indices: NDArray[np.int64], images: Any, values: Values) -> Any:
         """One field of a single sample, as it is in a batch of one, without the first axis; numbers are Python's."""
         if name == "image":
             return images[0] if self._settings.views == 1 else [view[0] for view in images]
-        item = self._column(name, indices)[0]
+        item = self._column(name, indices, values)[0]
         return item.item() if isinstance(item, np.generic) else item
 
-    def _transforms(self, name: str) -> bool:
-        return name == self._selection.target and self._target_transform is not None
+    def _images(self, images: list[Any]) -> list[Any]:
+        """The images of samples."""
+        if self._settings.views > 1:
+            return [[image_tensor(view) for view in views] for views in images]
+        return [image_tensor(image) for image in images]
 
-    def _column(self, name: str, indices: NDArray[np.int64], samples: list[Any] | None = None) -> Any:
-        """One field of all samples: an int64 array, or a list."""
-        if name == "image":
-            if self._settings.views > 1:
-                return [[image_tensor(view) for view in sample] for sample in samples or []]
-            return [image_tensor(sample) for sample in samples or []]
+    def _column(self, name: str, indices: NDArray[np.int64], values: Values) -> Any:
+        """One field of all samples, but for the image: an int64 array, or a list."""
+        if name in values:
+            return values[name]
         if name == "index":
             return indices
         if name == "label":
-            labels = self._reader.labels[indices]
-            return self._transformed(indices.tolist(), labels.tolist()) if self._transforms(name) else labels
-        if name == "key":
-            return [self._reader.keys[index] for index in indices.tolist()]
-        return [self._value(self._stored[name], index) for index in indices.tolist()]
-
-    def _transformed(self, indices: list[int], labels: list[int]) -> list[Any]:
-        made = []
-        assert self._target_transform is not None
-        for index, label in zip(indices, labels, strict=True):
-            with UserCall(f"{record_name(self._reader, index)}: target_transform"):
-                made.append(self._target_transform(label))
-        return made
-
-    def _value(self, stored: Stored, index: int) -> Any:
-        """A field of one record; with `verify`, its checksum is compared, as that of the image is."""
-        try:
-            blob = blob_of(self._reader, index, stored.record_name, verify=self._settings.verify)
-        except Exception as error:
-            raise_named(self._reader, index, error)
-            raise
-        try:
-            return None if blob is None else stored.field.make(blob, None)
-        except FastdataError as error:
-            name = record_name(self._reader, index)
-            raise type(error)(f"{name}: field {stored.record_name!r}: {error}") from error
+            return self._reader.labels[indices]
+        return [self._reader.keys[index] for index in indices.tolist()]
 
 
 def pinned(batch: Any) -> Any:

@@ -20,10 +20,10 @@ from fastdata.formats.base import Reader
 from fastdata.loader.batch import Batch
 from fastdata.loader.batch_locations import BatchLocations
 from fastdata.loader.collate import Collation
-from fastdata.loader.executor import BatchRequest, BatchResult, Executor
+from fastdata.loader.executor import BatchRequest, BatchResult, Executor, Wants
 from fastdata.loader.failures import WorkerLost, error_of, is_damage, key_and_reason
-from fastdata.loader.layout import Layout
 from fastdata.loader.passes import Pass
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.settings import Settings
 from fastdata.signals import deferred_signals, deferred_signals_in_finalizer
 from fastdata.turn import Turn
@@ -51,8 +51,8 @@ class EpochIterator:
         course: the epoch's batches, and who is told how many of them were handed out.
         pool: where its executor comes from, and goes back to.
         collation: makes batches of what comes back.
-        layout: of the samples; None where only a sample can tell: the first request is then for one row, and the others
-            follow when its result has come.
+        spec: how samples are made. Where only a sample can tell the layout of images, the first request is for one row,
+            and the others follow when its result has come.
         skipped: (key, reason) of samples that were replaced are added here, in order.
         remarks: likewise what decoders said of samples.
     """
@@ -65,13 +65,13 @@ class EpochIterator:
         pool: ExecutorPool,
         collation: Collation,
         *,
-        layout: Layout | None,
+        spec: SampleSpec,
         skipped: list[tuple[str, str]],
         remarks: Remarks,
     ) -> None:
         self._settings, self._reader, self._pass, self._collation = settings, reader, course, collation
-        self._layout, self._skipped, self._remark = layout, skipped, remarks.of_an_epoch()
-        self._collating = settings.collate_fn is not None
+        self._spec, self._layout = spec, spec.layout
+        self._skipped, self._remark = skipped, remarks.of_an_epoch()
         self._generation = next(_generations)
         self._locations: BatchLocations | None = None
         self._next = 0
@@ -126,7 +126,7 @@ class EpochIterator:
             raise StopIteration
         try:
             if (batch := self._finished()) is not None:
-                made = self._collation.batch(batch.locations[:, 0], self._images(batch))
+                made = self._collation.batch(batch.locations[:, 0], self._images(batch), batch.columns())
                 self._request_more()  # before the consumer works on this batch, and to know whether it is the last one
         except Exception as error:
             if self._closed:  # by another thread
@@ -149,7 +149,7 @@ class EpochIterator:
         """The next batch in order, once it is finished; None at the end."""
         if self._locations is None:  # the first batch is asked for: now it is settled which epoch this is
             self._pass.begin()
-            self._locations = BatchLocations(self._settings, self._reader, self._pass)
+            self._locations = BatchLocations(self._settings, self._reader, self._spec, self._pass)
             self._next = self._locations.index
         self._request_more()
         while (batch := self._batches.get(self._next)) is None or not batch.finished:
@@ -169,10 +169,10 @@ class EpochIterator:
         return batch
 
     def _images(self, batch: Batch) -> Any:
-        """The images of a finished batch: a tensor, or a list of samples for a `collate_fn`; None without images."""
-        if self._executor is None:
+        """The images of a finished batch: a tensor, or a list of them for a `collate_fn`; None without images."""
+        if self._executor is None or not self._spec.image:
             return None
-        if self._collating:
+        if self._settings.collate_fn is not None:
             return [batch.samples[row] for row in range(len(batch.locations))]
         assert self._layout is not None
         assert batch.buffer is not None
@@ -190,7 +190,7 @@ class EpochIterator:
     def _begin_batch(self) -> bool:
         """Request the next batch, if there is one and it is time for it."""
         depth = 1 if self._executor is None else self._executor.depth
-        unknown = self._layout is None and not self._collating
+        unknown = self._wants == "layout"
         if len(self._batches) >= depth or (unknown and self._batches) or self._locations is None:
             return False
         index = self._locations.index
@@ -203,17 +203,28 @@ class EpochIterator:
         self._request(batch, np.arange(1 if unknown else len(locations)))
         return True
 
+    @property
+    def _wants(self) -> Wants:
+        """What the next request is for."""
+        if not self._spec.image:
+            return "values"
+        if self._settings.collate_fn is not None:
+            return "samples"
+        return "layout" if self._layout is None else "pixels"
+
     def _request(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """Request some rows of a batch."""
         assert self._executor is not None
-        if self._layout is not None and batch.buffer is None:
-            batch.buffer = self._executor.buffers.acquire(len(batch.locations), self._layout.nbytes)
+        wants = self._wants
+        layout = self._layout if wants == "pixels" else None
+        if layout is not None and batch.buffer is None:
+            batch.buffer = self._executor.buffers.acquire(len(batch.locations), layout.nbytes)
         buffer = batch.buffer or self._executor.buffers.acquire(len(rows), 0)
         batch.missing[rows] = True
         self._waiting.append(
             BatchRequest(
                 self._generation, batch.index, self._pass.schedule.epoch, batch.locations[rows], rows, buffer,
-                self._layout, self._collating,
+                layout, wants,
             )
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,13 @@ from fastdata.formats.locations import Locations
 from fastdata.loader.buffers import BatchBuffers, Buffer, LocalBuffers
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_log import Failure, Remark
-from fastdata.loader.sample_maker import SampleMaker, SampleSpec
+from fastdata.loader.sample_log import Failure, Remark, Values
+from fastdata.loader.sample_maker import SampleMaker
+from fastdata.loader.sample_spec import SampleSpec
+
+# What a request is for. "pixels": images in the buffer of a batch. "samples": images one by one, for a `collate_fn`.
+# "values": samples without images. "layout": how images lie in a batch, which only the first one can tell; no samples.
+Wants = Literal["pixels", "samples", "values", "layout"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +35,11 @@ class BatchRequest:
         generation: which iterator asks. What earlier ones asked for is dropped.
         batch_index: the batch's number in the epoch.
         epoch: for the random numbers.
-        locations: for each sample a row (record, file, offset, size, crc, occurrence).
+        locations: for each sample a row; see `fastdata.loader.sample_log`.
         rows: where these samples belong in the batch.
         buffer: the memory of the whole batch.
-        layout: how samples lie in it. None where that is not known: the result has it, and no pixels.
-        collating: samples are wanted one by one, for a `collate_fn`; they need no layout.
+        layout: how images lie in it, for "pixels".
+        wants: what is to be made.
     """
 
     generation: int
@@ -44,7 +49,7 @@ class BatchRequest:
     rows: NDArray[np.int64]
     buffer: Buffer
     layout: Layout | None
-    collating: bool
+    wants: Wants
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +62,9 @@ class BatchResult:
         rows: the rows of the batch that were tried.
         failures: what went wrong.
         remarks: what decoders said of samples that were made.
-        samples: for a `collate_fn`, in the order of `rows`; None for one that failed.
-        layout: of the sample, where the request had none.
+        samples: images for a `collate_fn`, in the order of `rows`; None for one that failed.
+        layout: of the image, where the request was for that.
+        values: what samples hold beside their images, by its name, then in the order of `rows`.
     """
 
     generation: int
@@ -66,8 +72,9 @@ class BatchResult:
     rows: NDArray[np.int64]
     failures: list[Failure]
     remarks: list[Remark]
-    samples: list[Any] | None = None
-    layout: Layout | None = None
+    samples: list[Any] | None
+    layout: Layout | None
+    values: Values
 
 
 class Executor(Protocol):
@@ -112,19 +119,18 @@ class Executor(Protocol):
 
 def make_batch(maker: SampleMaker, request: BatchRequest) -> BatchResult:
     """Do what a request asks for."""
-    rows = request.rows.tolist()
-    samples: list[Any] | None = None
-    layout: Layout | None = None
-    if request.collating:
-        samples, (failures, remarks) = maker.samples(request.epoch, request.locations, rows)
-    elif request.layout is not None:
+    epoch, locations, rows = request.epoch, request.locations, request.rows.tolist()
+    if request.wants == "pixels":
+        assert request.layout is not None
         batch = request.layout.batch(request.buffer.pixels, request.buffer.samples)
-        failures, remarks = maker.fill(request.epoch, request.locations, batch, request.layout, rows)
+        made = maker.fill(epoch, locations, batch, request.layout, rows)
+    elif request.wants == "samples":
+        made = maker.samples(epoch, locations, rows)
+    elif request.wants == "values":
+        made = maker.values(epoch, locations, rows)
     else:
-        found = maker.layout(request.epoch, request.locations)
-        layout = None if isinstance(found, Failure) else found
-        failures, remarks = [found] if isinstance(found, Failure) else [], []
-    return BatchResult(request.generation, request.batch_index, request.rows, failures, remarks, samples, layout)
+        made = maker.layout(epoch, locations)
+    return BatchResult(request.generation, request.batch_index, request.rows, *made)
 
 
 class InlineExecutor:
@@ -135,7 +141,7 @@ class InlineExecutor:
         self.owner: int | None = None
         self.buffers = LocalBuffers()
         self._maker = SampleMaker(spec)
-        self._keep = kept_generators if spec.pipeline.callables else nullcontext
+        self._keep = kept_generators if spec.calls else nullcontext
         self._requests: deque[BatchRequest] = deque()
 
     def submit(self, request: BatchRequest) -> bool:

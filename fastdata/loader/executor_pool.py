@@ -13,7 +13,7 @@ from typing import Any
 from fastdata.loader.epoch_iterator import EpochIterator
 from fastdata.loader.executor import Executor, InlineExecutor
 from fastdata.loader.process_executor import ProcessExecutor
-from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.settings import Settings
 from fastdata.loader.thread_executor import ThreadExecutor
 from fastdata.signals import deferred_signals_in_finalizer
@@ -40,10 +40,10 @@ class ExecutorPool:
         )
 
     def take(self) -> Executor | None:
-        """An idle executor, or a new one, so that two iterators are independent; None where no image is wanted."""
+        """An idle executor, or a new one, so that two iterators are independent; None where nothing is made."""
         self._closed = False
         settings = self._settings
-        if not settings.selection.image:
+        if not self._spec.image and not self._spec.values:
             return None
         while self._idle:
             executor = self._idle.pop()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fastdata.errors import FormatError, OptionError, ResourceError, WorkerError
 from fastdata.formats.base import Reader, record_name
+from fastdata.formats.locations import blob_of
 from fastdata.loader.sample_log import Failure
 
 # Keys of samples in an error.
@@ -46,7 +47,10 @@ def key_and_reason(reader: Reader, failure: Failure) -> tuple[str, str]:
     reason = failure.reason
     if not reason:  # its location is not known
         try:
-            reader.image(failure.index)
+            if failure.field is None:
+                reader.image(failure.index)
+            else:
+                blob_of(reader, failure.index, failure.field, verify=False)
         except FormatError as error:
             reason = str(error)
     return reader.keys[failure.index], reason

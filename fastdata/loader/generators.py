@@ -13,10 +13,12 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
+
+V = TypeVar("V")
 
 # How deep a transform that seeds itself may lie in what holds it: a list in an attribute of a user's own class is two.
 _DEPTH = 4
@@ -45,6 +47,24 @@ def seed_generators(seed: int, own: Iterable[Callable[[int], Any]] = ()) -> None
         torch.default_generator.manual_seed(seed)
     for set_random_seed in own:
         set_random_seed(seed & 0xFFFFFFFF)
+
+
+class SeededCalls:
+    """Calls of user functions, each with the generators seeded for it.
+
+    Args:
+        guard: entered around each call.
+        functions: what is called; the generators that these keep to themselves are seeded, too.
+    """
+
+    def __init__(self, guard: Callable[[], AbstractContextManager[Any]], functions: Iterable[Any]) -> None:
+        self._guard, self._own = guard, own_generators(functions)
+
+    def call(self, seed: int, function: Callable[[V], Any], value: V) -> Any:
+        """Call a function."""
+        with self._guard():
+            seed_generators(seed, self._own)
+            return function(value)
 
 
 def own_generators(transforms: Iterable[Any]) -> list[Callable[[int], Any]]:

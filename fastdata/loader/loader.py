@@ -27,7 +27,7 @@ from fastdata.loader.epoch_iterator import EpochIterator
 from fastdata.loader.executor_pool import ExecutorPool
 from fastdata.loader.given import given_as
 from fastdata.loader.passes import Pass, Passes, Position
-from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.schedule import Ended, Schedule, planned, samples_of, split_of
 from fastdata.loader.settings import Settings, checked
 from fastdata.loader.torch_shape import INSTEAD, TorchShape, refuse_torch_arguments
@@ -179,10 +179,12 @@ class DataLoader(TorchShape):
             split_of(self._checked, self._samples or 0)
         rules = Rules.of(self.reader.manifest.options, allowed_pixels(self.reader, given.max_pixels))
         pipeline = Pipeline(given.transform, given.form)
-        decoder = SampleDecoder(self._checked.selection, rules, pipeline, given.exact, given.form)
+        selection = self._checked.selection
+        decoder = SampleDecoder(selection, rules, pipeline, given.exact, given.form, given.target_transform)
         self._spec = SampleSpec(
-            decoder, blob_source_of(self.reader), self._checked.seed, on_error == "skip", self._checked.views
-        )
+            decoder, blob_source_of(self.reader), self._checked.seed, on_error == "skip", self._checked.views,
+            tuple(blob_source_of(self.reader, stored.record_name) for stored in selection.stored),
+        )  # fmt: skip
         self._executors = ExecutorPool(self._spec, self._checked)
         self._passes = Passes()
         self.skipped: list[tuple[str, str]] = []
@@ -230,7 +232,7 @@ class DataLoader(TorchShape):
         settings = self._ranked
         iterator = EpochIterator(
             settings, self.reader, Pass(self._passes, self._plan), self._executors,
-            Collation(settings, self.reader, self._given.target_transform), layout=self._spec.layout,
+            Collation(settings, self.reader), spec=self._spec,
             skipped=self.skipped, remarks=self.warnings,
         )  # fmt: skip
         self._executors.watch(iterator)

@@ -15,7 +15,7 @@ from fastdata.errors import OptionError, ResourceError, WorkerError
 from fastdata.limits import refused
 from fastdata.loader.buffers import PAGE, BatchBuffers
 from fastdata.loader.executor import BatchRequest, BatchResult
-from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.start import check_main
 from fastdata.loader.worker import want_generation
 from fastdata.loader.worker_handle import GRACE_SECONDS, WorkerHandle
@@ -46,7 +46,7 @@ class ProcessExecutor:
         self._generation = 0
         main = check_main(spec, context.get_start_method())
         self._block = SharedBlock(PAGE)
-        self.buffers = BatchBuffers(self._block, self.depth)
+        self.buffers = BatchBuffers(self._block, self.depth, spec.columns)
         self._workers: list[WorkerHandle] = []
         try:
             for _ in range(workers):

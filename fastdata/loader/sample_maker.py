@@ -10,61 +10,43 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdata.codec.encoded import DamagedPart, IndexedJpeg, PreparedDecode, open_whole
-from fastdata.errors import FormatError
+from fastdata.codec.decode import Rules
+from fastdata.codec.encoded import DamagedPart, EncodedImage, IndexedJpeg, PreparedDecode, open_encoded, open_whole
 from fastdata.formats.checksum import UNCHECKED, check
 from fastdata.formats.files import Scratch
-from fastdata.formats.locations import NO_FILE, BlobSource, Locations
-from fastdata.loader.generators import own_generators, seed_generators
+from fastdata.formats.locations import NO_FILE, Locations
+from fastdata.loader.generators import SeededCalls
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_log import Failure, Notices, SampleLog, Wanted, wanted_samples
-from fastdata.sample import SampleDecoder
+from fastdata.loader.sample_log import (
+    OCCURRENCE,
+    Made,
+    NotLocated,
+    SampleLog,
+    Values,
+    Wanted,
+    wanted_samples,
+)
+from fastdata.loader.sample_spec import SampleSpec
+from fastdata.loader.sample_values import ValueMaker
 from fastdata.seeding import keys
-from fastdata.transforms.pipeline import Pipeline
+from fastdata.size import Size
 from fastdata.transforms.plan import Plan
 from fastdata.transforms.render import carry_out, decoded_region
+
+if TYPE_CHECKING:
+    from fastdata.codec.info import Data
 
 # So many images are prepared before they are decoded, of at most so many bytes together (but at least one). From 16 to
 # 128 all gave about a tenth more images than one by one.
 _PREPARED, _PREPARED_BYTES = 32, 4 << 20
 # The stream of keys (`fastdata.seeding`) that seeds the generators around user callables.
 CALLABLES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SampleSpec:
-    """What is needed to make the samples of a loader; picklable wherever its parts are.
-
-    Attributes:
-        decoder: how samples are made of bytes.
-        source: what reads the encoded images by their locations.
-        seed: the loader's seed.
-        skip: samples that fail will be replaced, so that the others of their batch are made, too.
-        views: how many versions of a record a sample is made of.
-    """
-
-    decoder: SampleDecoder
-    source: BlobSource
-    seed: int
-    skip: bool = False
-    views: int = 1
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """What is done with the images."""
-        return self.decoder.pipeline
-
-    @property
-    def layout(self) -> Layout | None:
-        """The layout of the samples, None where only a sample can tell."""
-        size = self.pipeline.size
-        return None if size is None or self.pipeline.callables else Layout.picture(*size, self.views)
 
 
 class Prepared(NamedTuple):
@@ -74,21 +56,26 @@ class Prepared(NamedTuple):
     views: list[tuple[Plan, PreparedDecode]]
 
 
-class Draws(NamedTuple):
-    """What is drawn for the samples of a request, by view, then by sample.
+class Work(NamedTuple):
+    """What the samples of a request are made with.
 
     Attributes:
-        numbers: for the geometric transforms, a row a sample.
-        seeds: of the generators around callables; empty where there are none.
+        numbers: what is drawn for the geometric transforms: by view, a row a sample.
+        seeds: of the generators around callables, by view, then by sample; empty where there are none.
+        open: opens the image of a sample, which is right until the next one is opened.
+        sizes: of the images that were opened, by sample, where fields move with them.
+        log: takes what goes wrong.
     """
 
     numbers: list[list[list[float]]]
     seeds: list[list[int]]
+    open: Callable[..., EncodedImage]
+    sizes: dict[int, Size]
+    log: SampleLog
 
 
 class SampleMaker:
-    """Makes samples by a spec. Records are given by rows (record, file, offset, size, crc, occurrence): what
-    `locations_of` has of them, and how many times each has come before in the epoch.
+    """Makes samples by a spec. Records are given by rows of `spec.columns` numbers; see `fastdata.loader.sample_log`.
 
     Args:
         spec: the spec.
@@ -103,71 +90,93 @@ class SampleMaker:
         *,
         in_worker: bool = False,
     ) -> None:
-        self._spec, self._guard, self._in_worker = spec, guard, in_worker
+        self._spec, self._in_worker = spec, in_worker
         self._scratch = Scratch()
-        self._own_generators = own_generators(call.transform for call in spec.pipeline.callables)
+        self._calls = SeededCalls(guard, [call.transform for call in spec.pipeline.callables])
+        self._values = ValueMaker(spec.decoder, spec.fields, spec.seed, guard) if spec.values else None
 
-    def fill(
-        self, epoch: int, locations: Locations, batch: NDArray[Any], layout: Layout, rows: Sequence[int]
-    ) -> Notices:
-        """Make the samples of a batch, or of some rows of it, in their places there."""
-        log, draws = self._log(), self._draws(epoch, locations)
-        wanted = deque(wanted_samples(locations, rows))
+    def fill(self, epoch: int, locations: Locations, batch: NDArray[Any], layout: Layout, rows: Sequence[int]) -> Made:
+        """Make the samples of a batch, or of some rows of it, their images in their places there."""
+        work, samples = self._work(epoch, locations), wanted_samples(locations, rows)
         if self._spec.layout is not None:  # geometry gives all of them this size: straight into their places
-            while wanted and not log.ended:
-                self._decode(self._prepare(wanted, draws, batch, log), draws, batch, log)
-            return log.notices()
-        for one in wanted:
-            notes = list[str]()
-            try:
-                for view, sample in enumerate(self._views(one, draws, notes)):
-                    layout.put(sample, batch[one.row, view, ...])
-            except BaseException as error:
-                if log.failed(one, error):
-                    break
-            else:
-                log.remark(one, notes)
-        return log.notices()
+            wanted = deque(samples)
+            while wanted and not work.log.ended:
+                self._decode(self._prepare(wanted, work, batch), work, batch)
+        else:
+            self._put(samples, work, batch, layout)
+        return work.log.made(values=self._further(epoch, locations, samples, work))
 
-    def samples(self, epoch: int, locations: Locations, rows: Sequence[int]) -> tuple[list[Any], Notices]:
-        """The samples as they come, for `collate_fn`; None for one that failed. `rows`: where they belong."""
-        log, draws = self._log(), self._draws(epoch, locations)
+    def samples(self, epoch: int, locations: Locations, rows: Sequence[int]) -> Made:
+        """The samples as they come, for `collate_fn`. `rows`: where they belong."""
+        work, samples = self._work(epoch, locations), wanted_samples(locations, rows)
         made: list[Any] = [None] * len(locations)
-        for one in wanted_samples(locations, rows):
+        for one in samples:
             notes = list[str]()
             try:
-                views = list(self._views(one, draws, notes))
+                views = list(self._views(one, work, notes))
                 made[one.number] = views if self._spec.views > 1 else views[0]
             except BaseException as error:
-                if log.failed(one, error):
+                if work.log.failed(one, error):
                     break
             else:
-                log.remark(one, notes)
-        return made, log.notices()
+                work.log.remark(one, notes)
+        return work.log.made(samples=made, values=self._further(epoch, locations, samples, work))
 
-    def layout(self, epoch: int, locations: Locations) -> Layout | Failure:
-        """The layout of a sample."""
-        log, [one] = self._log(), wanted_samples(locations, [0])
+    def values(self, epoch: int, locations: Locations, rows: Sequence[int]) -> Made:
+        """What samples without images hold."""
+        work, samples = self._work(epoch, locations), wanted_samples(locations, rows)
+        return work.log.made(values=self._further(epoch, locations, samples, work))
+
+    def layout(self, epoch: int, locations: Locations) -> Made:
+        """The layout of an image."""
+        work, [one] = self._work(epoch, locations), wanted_samples(locations, [0])
+        layout = None
         try:
-            return Layout.of(next(self._views(one, self._draws(epoch, locations), [])), self._spec.views)
+            layout = Layout.of(next(self._views(one, work, [])), self._spec.views)
         except BaseException as error:
-            log.failed(one, error)
-            return log.failures[0]
+            work.log.failed(one, error)
+        return work.log.made(layout=layout)
 
-    def _prepare(self, wanted: deque[Wanted], draws: Draws, batch: NDArray[np.uint8], log: SampleLog) -> list[Prepared]:
+    def _further(self, epoch: int, locations: Locations, samples: Sequence[Wanted], work: Work) -> Values:
+        """What samples hold beside their images, which are made."""
+        if self._values is None:
+            return {}
+        return self._values.values(epoch, locations, samples, partial(self._plans, work), work.log)
+
+    def _plans(self, work: Work, one: Wanted) -> list[Plan]:
+        """The plan of an image for each view; none where no field moves with it."""
+        if not self._spec.decoder.needs_plan:
+            return []
+        size = work.sizes.get(one.number) or work.open(one).size
+        return [self._spec.pipeline.plan(size, rows[one.number]) for rows in work.numbers]
+
+    def _put(self, samples: Sequence[Wanted], work: Work, batch: NDArray[Any], layout: Layout) -> None:
+        """Make samples whose layout only they can tell, and put them in their places."""
+        for one in samples:
+            notes = list[str]()
+            try:
+                for view, sample in enumerate(self._views(one, work, notes)):
+                    layout.put(sample, batch[one.row, view, ...])
+            except BaseException as error:
+                if work.log.failed(one, error):
+                    break
+            else:
+                work.log.remark(one, notes)
+
+    def _prepare(self, wanted: deque[Wanted], work: Work, batch: NDArray[np.uint8]) -> list[Prepared]:
         """Take the next samples, read and plan them, and cut out what is needed of their images.
 
         An image that nothing can be cut out of is rendered at once: decoded ones would take memory meanwhile.
         """
-        spec, room = self._spec, _PREPARED_BYTES
+        spec, log, room = self._spec, work.log, _PREPARED_BYTES
         prepared: list[Prepared] = []
         for _ in range(min(len(wanted), _PREPARED)):
             one, notes = wanted.popleft(), list[str]()
             views = list[tuple[Plan, PreparedDecode]]()
             try:
-                image = spec.decoder.open(self._data(one))
+                image = work.open(one)
                 for view, out in enumerate(batch[one.row]):
-                    numbers = draws.numbers[view][one.number]
+                    numbers = work.numbers[view][one.number]
                     if isinstance(image, IndexedJpeg):
                         plan = spec.pipeline.plan(image.size, numbers)
                         region, scale = decoded_region(plan, exact=spec.decoder.exact)
@@ -187,9 +196,9 @@ class SampleMaker:
                 break
         return prepared
 
-    def _decode(self, prepared: list[Prepared], draws: Draws, batch: NDArray[np.uint8], log: SampleLog) -> None:
+    def _decode(self, prepared: list[Prepared], work: Work, batch: NDArray[np.uint8]) -> None:
         """Decode what was cut out, and carry the plans out into the batch."""
-        spec = self._spec
+        spec, log = self._spec, work.log
         for one, views in prepared:
             notes = list[str]()
             try:
@@ -197,8 +206,8 @@ class SampleMaker:
                     try:
                         carry_out(plan, part.decode(), batch[one.row, view])
                     except DamagedPart:
-                        whole = open_whole(self._data(one), spec.decoder.rules)
-                        numbers, out = draws.numbers[view][one.number], batch[one.row, view]
+                        whole = work.open(one, open_whole)
+                        numbers, out = work.numbers[view][one.number], batch[one.row, view]
                         spec.decoder.render(whole, numbers, notes, out)
             except BaseException as error:
                 if log.failed(one, error):
@@ -206,50 +215,49 @@ class SampleMaker:
                 continue
             log.remark(one, notes)
 
-    def _views(self, one: Wanted, draws: Draws, notes: list[str]) -> Iterator[Any]:
+    def _views(self, one: Wanted, work: Work, notes: list[str]) -> Iterator[Any]:
         """The views of a sample, one after the other, of an image that is read once."""
         spec = self._spec
-        image = spec.decoder.open(self._data(one))
-        for view, rows in enumerate(draws.numbers):
+        image = work.open(one)
+        for view, rows in enumerate(work.numbers):
             numbers = rows[one.number]
             picture = spec.decoder.render(image, numbers, notes)
             if not spec.pipeline.callables:
                 yield picture
                 continue
-            seed, known = draws.seeds[view][one.number], "torch" in sys.modules
-            sample = self._called(picture, seed)
+            seed, known = work.seeds[view][one.number], "torch" in sys.modules
+            sample = self._calls.call(seed, spec.pipeline.call, picture)
             # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
             if not known and "torch" in sys.modules:
                 picture = spec.decoder.render(image, numbers, notes)
-                sample = self._called(picture, seed)
+                sample = self._calls.call(seed, spec.pipeline.call, picture)
             yield sample
 
-    def _called(self, picture: NDArray[np.uint8], seed: int) -> Any:
-        """An image after the user's callables, which draw from generators that are seeded for it."""
-        with self._guard():
-            seed_generators(seed, self._own_generators)
-            return self._spec.pipeline.call(picture)
-
-    def _draws(self, epoch: int, locations: Locations) -> Draws:
-        pipeline, seed = self._spec.pipeline, self._spec.seed
-        records, occurrences = locations[:, 0], locations[:, -1]
-        draws = Draws([], [])
-        for view in range(self._spec.views):
-            draws.numbers.append(pipeline.numbers(seed, epoch, records, occurrences, view).tolist())
+    def _work(self, epoch: int, locations: Locations) -> Work:
+        spec, sizes = self._spec, dict[int, Size]()
+        pipeline, records, occurrences = spec.pipeline, locations[:, 0], locations[:, OCCURRENCE]
+        opener = partial(self._open_noting, sizes) if spec.decoder.needs_plan else self._open
+        work = Work([], [], opener, sizes, SampleLog(skip=spec.skip, in_worker=self._in_worker))
+        for view in range(spec.views):
+            work.numbers.append(pipeline.numbers(spec.seed, epoch, records, occurrences, view).tolist())
             if pipeline.callables:
-                seeds = keys(seed, epoch, records, stream=CALLABLES, occurrences=occurrences, view=view)
-                draws.seeds.append(seeds.tolist())
-        return draws
+                seeds = keys(spec.seed, epoch, records, stream=CALLABLES, occurrences=occurrences, view=view)
+                work.seeds.append(seeds.tolist())
+        return work
 
-    def _data(self, one: Wanted) -> bytes | memoryview:
-        """The encoded image, right until the next one is read."""
+    def _open(self, one: Wanted, how: Callable[[Data, Rules], EncodedImage] = open_encoded) -> EncodedImage:
+        """The image of a sample, right until the next one is opened."""
         _, file, offset, size, crc, _ = one.location
         if file == NO_FILE:
-            raise FormatError
+            raise NotLocated(None)
         data = self._spec.source.read(file, offset, size, self._scratch)
         if crc != UNCHECKED:
             check(data, crc)
-        return data
+        return how(data, self._spec.decoder.rules)
 
-    def _log(self) -> SampleLog:
-        return SampleLog(skip=self._spec.skip, in_worker=self._in_worker)
+    def _open_noting(
+        self, sizes: dict[int, Size], one: Wanted, how: Callable[[Data, Rules], EncodedImage] = open_encoded
+    ) -> EncodedImage:
+        image = self._open(one, how)
+        sizes[one.number] = image.size
+        return image

@@ -9,7 +9,7 @@ from multiprocessing.context import BaseContext
 
 from fastdata.errors import OptionError
 from fastdata.loader import worker
-from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.processes import context as processes
 from fastdata.processes.main_module import can_import_main, needs_main
 from fastdata.processes.worker import WorkerProcess

@@ -17,7 +17,8 @@ from fastdata.loader.buffers import LocalBuffers
 from fastdata.loader.executor import BatchRequest, BatchResult, make_batch
 from fastdata.loader.failures import WorkerLost
 from fastdata.loader.generators import abandon, kept_generators
-from fastdata.loader.sample_maker import SampleMaker, SampleSpec
+from fastdata.loader.sample_maker import SampleMaker
+from fastdata.loader.sample_spec import SampleSpec
 
 # A thread cannot be killed. One that takes longer than this to end is stuck in a transform, and is left behind.
 _GRACE_SECONDS = 2.0
@@ -31,7 +32,7 @@ class ThreadExecutor:
         self.owner: int | None = os.getpid()
         self.buffers = LocalBuffers()
         # The generators are kept around each call, so that decoding goes on beside it.
-        self._maker = SampleMaker(spec, kept_generators if spec.pipeline.callables else nullcontext, in_worker=True)
+        self._maker = SampleMaker(spec, kept_generators if spec.calls else nullcontext, in_worker=True)
         self._generation = 0
         self._requests: queue.SimpleQueue[BatchRequest | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[int, BatchResult | Exception]] = queue.SimpleQueue()

@@ -1,8 +1,9 @@
 """What a worker process does: messages in, pixels into the shared block, small answers out.
 
-A message says which slot of the block holds a request; which records are wanted, where their images lie, and in which
-rows of the batch they belong, stands in the slot itself: no index is needed. The first eight bytes of the block hold
-the generation that is wanted: requests of another one (the consumer left its loop) are answered without being done.
+A message says which slot of the block holds a request; which records are wanted, where their images and fields lie, and
+in which rows of the batch they belong, stands in the slot itself: no index is needed. The first eight bytes of the
+block hold the generation that is wanted: requests of another one (the consumer left its loop) are answered without
+being done.
 
 A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
@@ -13,19 +14,19 @@ import contextlib
 import gc
 import pickle
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastdata.errors import OptionError, ResourceError, resource_error, resource_words
 from fastdata.loader.buffers import buffer_at
-from fastdata.loader.executor import BatchRequest, make_batch
+from fastdata.loader.executor import BatchRequest, Wants, make_batch
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_log import Failure, Remark
-from fastdata.loader.sample_maker import SampleMaker, SampleSpec
+from fastdata.loader.sample_log import Failure, Made
+from fastdata.loader.sample_maker import SampleMaker
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.sharedmem import SharedBlock
 
-# What a worker answers: failures, remarks, samples and layout of a `BatchResult`; None for a request that is not wanted
-# any more; the reason where it may not map so much memory.
-Answer = tuple[list[Failure], list[Remark], list[Any] | None, Layout | None] | str | None
+# What a worker answers; None for a request that is not wanted any more; the reason where it may not map so much memory.
+Answer = Made | str | None
 
 
 class PartMessage(NamedTuple):
@@ -40,7 +41,7 @@ class PartMessage(NamedTuple):
         first: the first row of the slot's table that this worker is to make.
         stop: the row behind the last one.
         layout: that of the request.
-        collating: that of the request.
+        wants: that of the request.
     """
 
     generation: int
@@ -51,7 +52,7 @@ class PartMessage(NamedTuple):
     first: int
     stop: int
     layout: Layout | None
-    collating: bool
+    wants: Wants
 
 
 def run(connection: Connection, block: SharedBlock, spec: SampleSpec) -> None:
@@ -60,7 +61,7 @@ def run(connection: Connection, block: SharedBlock, spec: SampleSpec) -> None:
     maker = SampleMaker(spec, in_worker=True)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         while (message := pickle.loads(connection.recv_bytes())) is not None:
-            connection.send_bytes(_answer(block, maker, message))
+            connection.send_bytes(_answer(block, spec.columns, maker, message))
 
 
 def wanted_generation(block: SharedBlock) -> int:
@@ -73,41 +74,40 @@ def want_generation(block: SharedBlock, generation: int) -> None:
     block.buffer[:8] = generation.to_bytes(8, "little")
 
 
-def _answer(block: SharedBlock, maker: SampleMaker, message: PartMessage) -> bytes:
+def _answer(block: SharedBlock, columns: int, maker: SampleMaker, message: PartMessage) -> bytes:
     """The pickled `Answer`."""
     if wanted_generation(block) != message.generation:
         return pickle.dumps(None)
     try:
-        request = _request(block, message)
+        request = _request(block, columns, message)
     except ResourceError as error:
         return pickle.dumps(str(error))
     result = make_batch(maker, request)
     try:
         # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
-        answer = result.failures, result.remarks, result.samples, result.layout
+        answer = Made(result.failures, result.remarks, result.samples, result.layout, result.values)
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         return pickle.dumps(_not_sent(request, error))
 
 
-def _request(block: SharedBlock, message: PartMessage) -> BatchRequest:
-    """The part of a request that a message stands for."""
+def _request(block: SharedBlock, columns: int, message: PartMessage) -> BatchRequest:
+    """The part of a request that a message stands for; a row of it has so many columns."""
     if block.size < message.block_bytes:
         block.grow(message.block_bytes)
     layout = message.layout
-    buffer = buffer_at(block, message.offset, message.samples, 0 if layout is None else layout.nbytes)
+    buffer = buffer_at(block, message.offset, message.samples, 0 if layout is None else layout.nbytes, columns)
     part = buffer.table[message.first : message.stop].copy()
-    return BatchRequest(
-        message.generation, 0, message.epoch, part[:, :-1], part[:, -1], buffer, layout, message.collating
-    )
+    return BatchRequest(message.generation, 0, message.epoch, part[:, :-1], part[:, -1], buffer, layout, message.wants)
 
 
 def _not_sent(request: BatchRequest, error: Exception) -> Answer:
     """The answer where samples cannot be pickled."""
     kind: type[Exception] | None = resource_error(error)
     if kind is None:
-        words = f"transform returned what cannot be sent to the main process: {error}; return arrays or tensors"
+        function = "target_transform" if request.wants in ("pixels", "values") else "transform"
+        words = f"{function} returned what cannot be sent to the main process: {error}; return arrays or tensors"
     else:  # memory, for what was to be sent
         words = resource_words(error)
     failure = Failure(int(request.rows[0]), int(request.locations[0, 0]), words, "", kind or OptionError)
-    return [failure], [], [None] * len(request.rows), None
+    return Made([failure], [], None, None, {})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastdata.loader.executor import BatchRequest
 from fastdata.loader.failures import WorkerLost
-from fastdata.loader.sample_maker import SampleSpec
+from fastdata.loader.sample_spec import SampleSpec
 from fastdata.loader.start import start_worker
 from fastdata.loader.worker import Answer, PartMessage
 from fastdata.processes import death
@@ -46,7 +46,7 @@ class WorkerHandle:
         self.load += stop - first
         message = PartMessage(
             request.generation, request.epoch, self._block.size, request.buffer.offset, request.buffer.samples, first,
-            stop, request.layout, request.collating,
+            stop, request.layout, request.wants,
         )  # fmt: skip
         try:
             self.process.connection.send_bytes(pickle.dumps(message))
