@@ -87,3 +87,17 @@ def test_each_growth_at_least_doubles_the_slots(buffers: BatchBuffers, block: Sh
     for samples in range(1, 2000):
         buffers.acquire(samples, BYTES)
     assert block.size <= 4 * (DEPTH + KEPT) * 2000 * (BYTES + 56) + PAGE
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, COLUMNS + 9])
+def test_a_slot_has_room_for_the_rows_of_a_request_before_its_pixels(block: SharedBlock, columns: int) -> None:
+    buffers = BatchBuffers(block, DEPTH, columns)
+    first, second = (buffers.acquire(33, BYTES) for _ in range(2))
+    for number, buffer in enumerate((first, second), 1):
+        buffer.table[:], buffer.pixels[:] = number, number + 10
+    for number, buffer in enumerate((first, second), 1):
+        worker = buffer_at(block, buffer.offset, 33, BYTES, columns)
+        assert worker.table.shape == (33, columns + 1)
+        assert set(worker.table.ravel().tolist()) == {number}
+        assert worker.pixels.shape == (33 * BYTES,)
+        assert set(worker.pixels.tolist()) == {number + 10}

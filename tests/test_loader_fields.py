@@ -19,6 +19,8 @@ from fastdata.formats import files
 from fastdata.formats.locations import NO_FILE
 from fastdata.formats.locator import BlobLocator
 from fastdata.formats.packed import PackedReader
+from fastdata.loader.batch_locations import BatchLocations
+from fastdata.loader.passes import Pass, Passes
 from fastdata.loader.sample_log import SampleLog, wanted_samples
 from tests import images, loader_targets
 from tests.toy_field import PointField
@@ -172,8 +174,10 @@ def damaged(tmp_path: Path) -> str:
 
 
 BAD = {
-    3: "field 'mask.png': the data have changed", 21: "field 'txt': not text in UTF-8", 30: "no image: the data begin with b'no image'",
-}  # fmt: skip
+    3: "field 'mask.png': the data have changed",
+    21: "field 'txt': not text in UTF-8",
+    30: "no image: the data begin with b'no image'",
+}
 
 
 @MODES
@@ -272,3 +276,19 @@ def test_an_image_is_read_once_for_its_pixels_and_for_what_moves_with_it(
     with DataLoader(path, 8, fields=("image", "point"), transform=GEOMETRY, num_workers=0) as loader:
         list(loader)
     assert len(read) == len(set(read)) == 2 * COUNT - 1  # one record has no point
+
+
+def test_rows_hold_nothing_that_is_not_wanted(path: str) -> None:
+    """The record, the location of its image and its occurrence; four numbers more for each field, one for a label."""
+    for fields, target, columns in (
+        (("image", "label", "key", "index"), None, 6),
+        (("image", "text"), None, 10),
+        (("text", "mask.png", "label"), loader_targets.even_only, 15),
+        (("text", "key"), loader_targets.even_only, 10),
+    ):
+        with DataLoader(ImageDataset(path, fields=fields, target_transform=target), 4, num_workers=0) as loader:
+            spec, settings = loader._spec, loader._settings
+            course = Pass(Passes(), loader._plan)
+            course.begin()
+            assert spec.columns == columns
+            assert BatchLocations(settings, loader.reader, spec, course).next().shape == (4, columns)  # type: ignore[union-attr]

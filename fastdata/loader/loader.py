@@ -86,8 +86,8 @@ class DataLoader(TorchShape):
         exact: never decode at a reduced DCT scale (which is done where a crop is at least twice its target).
         form: what the first callable of the transform is called with: "array" (H x W x 3 uint8), "tensor" (3 x H x W
             uint8) or "pil" (a PIL image); None goes by whose transform it is.
-        verify: compare the checksum (CRC-32) of every image that is read with the one in the index, and of records
-            whose other fields are; with `cache`, once, while it is filled. False leaves it out.
+        verify: compare the checksum (CRC-32) of every image and field that is read with the one in the index; with
+            `cache`, once, while it is filled. False leaves it out.
         max_pixels: larger images are refused before they take memory; None: as `data` was opened, else 178,956,970. A
             data set may lower this limit, never raise it.
         image_field: which field holds the image, in data that others wrote and whose names do not tell.
