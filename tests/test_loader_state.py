@@ -88,6 +88,7 @@ def test_a_state_knows_which_samples_were_chosen_and_that_a_sampler_chose_them(d
     count = len(made().reader)
     with pytest.raises(fastdata.OptionError, match="sampler"):
         made().load_state_dict(made(sampler=list(range(count))[::-1]).state_dict())
+    assert (made().state_dict()["sampler"], made(sampler=[1]).state_dict()["sampler"]) == (False, True)
 
 
 def test_a_sampler_without_a_length_is_told_when_a_length_is_needed(data: dict[str, str]) -> None:

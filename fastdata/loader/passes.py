@@ -79,7 +79,8 @@ def _order(settings: Settings, fingerprint: str, samples: int | None) -> dict[st
         "shuffle": settings.shuffle,
         "repeats": settings.repeats,
         "samples": samples,
-        "sampler": settings.sampled,
+        # False or True, as in states that were saved before there were batch samplers.
+        "sampler": "batch_sampler" if settings.batch_sampler is not None else settings.sampler is not None,
         "indices": settings.chosen,
         "drop_last": settings.drop_last,
         "pad": settings.pad,
