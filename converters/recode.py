@@ -159,7 +159,7 @@ def recode(record: Record, options: RecodeOptions) -> Recoded:
 
 def _recode(record: Record, options: RecodeOptions, info: ImageInfo, plan: Plan) -> Recoded:
     from fastdata.codec.encode import encode
-    from fastdata.codec.jpeg import ended
+    from fastdata.codec.jpeg import with_end_marker
     from fastdata.transforms.plan import reduction
 
     data = record.fields[record.image_field]
@@ -172,7 +172,7 @@ def _recode(record: Record, options: RecodeOptions, info: ImageInfo, plan: Plan)
         plan = resize_plan(part.size, options)
     passes = not plan.changes and not damaged and colors.way is None and info.format in IMAGE_FIELDS
     if options.encode == "keep" and passes:
-        kept = ended(data) if info.cut else data  # the end is all that is missing then
+        kept = with_end_marker(data) if info.cut else data  # only the end marker is missing then
         return Recoded(_with_image(record, info.format, kept, None), notes)
     field = cast("Encoding", ENCODINGS[options.encode] or (info.format if info.format in _KEPT_FORMATS else "png"))
     rgb, engine = _resized(part, plan, options)

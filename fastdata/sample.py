@@ -1,7 +1,7 @@
-"""Sample: what a record becomes for its consumer, and the one way in which its bytes become that.
+"""Sample: a record as its consumer gets it, and `SampleDecoder`, which makes it from the bytes of the record.
 
-`ImageDataset`, `ImageStream` and the workers of `DataLoader` read records in ways of their own, each the fastest for
-its purpose; what happens to the bytes then is decided here.
+`ImageDataset`, `ImageStream` and the workers of `DataLoader` each read records in the way that is fastest for them; all
+make samples of the bytes with `SampleDecoder`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastdata.codec.decode import Rules
 from fastdata.codec.encoded import EncodedImage, open_encoded
 from fastdata.errors import FastdataError
 from fastdata.fields.selection import Selection, Stored
-from fastdata.transforms.callables import Form, PictureCall, UserCall, as_form
+from fastdata.transforms.callables import Form, TransformCall, UserCall, as_form
 from fastdata.transforms.pipeline import Pipeline
 from fastdata.transforms.render import render_image
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sample:
-    """One record, decoded and transformed. What its consumer did not ask for is None.
+    """One record, decoded and transformed. Values that were not selected are None.
 
     Attributes:
         index: the number of the record.
-        image: H x W x 3 uint8 RGB, upright, contiguous and writable, or what transforms made of it.
-        label: the class number, -1 without one, or what a target_transform made of it.
+        image: H x W x 3 uint8 RGB, upright, contiguous and writable, or what the transforms returned.
+        label: the class number, -1 without one, or what `target_transform` returned.
         key: the name of the record.
-        fields: further values, by the names in `fields=`. None where the record lacks the field.
+        fields: further values, by the names in `fields=`. None if the record lacks the field.
     """
 
     index: int
@@ -49,7 +49,7 @@ class Sample:
         return self.fields[name] if name in self.fields else getattr(self, name)
 
     def as_selected(self, selection: Selection) -> tuple[Any, ...] | dict[str, Any]:
-        """What the consumer gets: the values that it asked for, as a tuple or a dict."""
+        """The selected values, as a tuple or a dict."""
         if selection.as_dict:
             return {name: self[name] for name in selection.names}
         return tuple([self[name] for name in selection.names])
@@ -57,16 +57,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class SampleDecoder:
-    """Makes the values of a sample from the bytes of a record; picklable wherever its transforms are.
+    """Makes the values of a sample from the bytes of a record; picklable if its transforms are.
 
     Attributes:
-        selection: which values.
+        selection: which values are made.
         rules: how images are decoded.
-        pipeline: what is done with images.
+        pipeline: the transforms of images.
         exact: never decode a JPEG at a fraction of its size.
-        form: what an image is that no callable follows.
+        form: the form of an image if no callable follows.
         target_transform: called with the target.
-        joint: called with image and target, in place of the pipeline's callables and `target_transform`.
+        joint: called with image and target, instead of the pipeline's callables and `target_transform`.
     """
 
     selection: Selection
@@ -75,16 +75,16 @@ class SampleDecoder:
     exact: bool = False
     form: Form = None
     target_transform: Callable[[Any], Any] | None = None
-    joint: PictureCall | None = None
+    joint: TransformCall | None = None
 
     @property
     def needs_image(self) -> bool:
-        """Whether the image is to be made: for its own sake, or for `joint`."""
+        """Whether the image is made: it is selected, or `joint` takes it."""
         return self.selection.image or self.joint is not None
 
     @property
     def needs_plan(self) -> bool:
-        """Whether a field moves with the image."""
+        """Whether geometry changes a selected field."""
         return any(stored.field.moves for stored in self.selection.stored)
 
     @property
@@ -93,7 +93,7 @@ class SampleDecoder:
         return self.target_transform is not None and self.selection.target in self.selection.names
 
     def open(self, data: Data) -> EncodedImage:
-        """An encoded image, opened by the rules of its data set."""
+        """Open an encoded image by the rules of its data set."""
         return open_encoded(data, self.rules)
 
     def render(
@@ -103,18 +103,18 @@ class SampleDecoder:
         notes: list[str],
         out: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
-        """The planned pixels of an image; `numbers` are what the geometric transforms draw."""
+        """The planned pixels of an image; `numbers` are for the geometric transforms."""
         return render_image(image, self.pipeline, numbers, out=out, exact=self.exact, notes=notes)
 
     def plan(self, image: EncodedImage, numbers: Sequence[float]) -> Plan:
-        """The plan of an image, for what moves with it."""
+        """The plan of an image, for the fields that move with it."""
         return self.pipeline.plan(image.size, numbers)
 
     def value(self, stored: Stored, data: Data | None, plan: Plan | None) -> Any:
-        """The value of a record's field; None where the record lacks it.
+        """The value of a record's field; None if the record lacks it.
 
         Raises:
-            FormatError: the bytes hold no such value.
+            FormatError: the bytes do not hold such a value.
         """
         if data is None:
             return None
@@ -124,7 +124,7 @@ class SampleDecoder:
             raise type(error)(f"field {stored.record_name!r}: {error}") from error
 
     def transform(self, sample: Sample) -> None:
-        """Call what the user gave, on the image and the target."""
+        """Call the user's transforms on the image and the target."""
         if self.joint is not None:
             sample.image, sample.label = self.joint(sample.image, sample.label)
             return

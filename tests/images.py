@@ -1,4 +1,4 @@
-"""Pictures for the tests, all of them drawn here: photo-like arrays, files of them in every kind, and odd files.
+"""Images for the tests, all of them drawn here: photo-like arrays, files of them in every kind, and odd files.
 
 Nothing is read from disk. `ODD_IMAGES` maps a name to (file, upright RGB that decoding must give, None where it must be
 refused); `tests/likeness.py` says how near is near enough.
@@ -45,10 +45,10 @@ def photo(width: int, height: int, seed: int = 0) -> RGB:
 
 
 def saved(rgb: NDArray[Any] | Image.Image, kind: str, **options: Any) -> bytes:
-    """The file that Pillow writes of an array or picture: `saved(rgb, "webp", lossless=True)`."""
-    picture = rgb if isinstance(rgb, Image.Image) else Image.fromarray(np.ascontiguousarray(rgb))
+    """The file that Pillow writes of an array or image: `saved(rgb, "webp", lossless=True)`."""
+    image = rgb if isinstance(rgb, Image.Image) else Image.fromarray(np.ascontiguousarray(rgb))
     out = io.BytesIO()
-    picture.save(out, kind, **options)
+    image.save(out, kind, **options)
     return out.getvalue()
 
 
@@ -89,7 +89,7 @@ def exif(orientation: int, **tags: Any) -> bytes:
 
 
 def turned(rgb: RGB, orientation: int, kind: str = "jpeg", **options: Any) -> bytes:
-    """A file whose pixels lie under an orientation tag, so that the upright picture is `rgb`."""
+    """A file whose pixels lie under an orientation tag, so that the upright image is `rgb`."""
     return saved(np.ascontiguousarray(STORED[orientation](rgb)), kind, exif=exif(orientation), **options)
 
 
@@ -134,7 +134,7 @@ def without_segment(data: bytes, marker: int) -> bytes:
 
 
 def cmyk_jpeg(rgb: RGB, *, ycck: bool = False, adobe: bool = True) -> bytes:
-    """A four-colour JPEG of a picture, as print programs write them."""
+    """A four-colour JPEG of an image, as print programs write them."""
     inks = np.dstack([255 - rgb, np.full(rgb.shape[:2], 40, np.uint8)])
     inks[..., :3] = np.clip((inks[..., :3].astype(int) * 255 - 40 * 255) // (255 - 40), 0, 255)
     if ycck:  # Pillow stores inverted samples; inverted once more here, those of the file are the inks as YCC
@@ -158,7 +158,7 @@ def laid_out(rgb: RGB, layout: str) -> RGB:
 
 
 def over(rgb: NDArray[Any], alpha: NDArray[Any], background: int = 255) -> RGB:
-    """A picture laid over a plain background; alpha from 0 to 255."""
+    """An image laid over a plain background; alpha from 0 to 255."""
     weight = alpha.astype(np.float64)[..., None] / 255
     return np.asarray(np.rint(rgb * weight + background * (1 - weight)), np.uint8)
 

@@ -1,4 +1,4 @@
-"""How alike two pictures are, and what a decoded file may differ from the picture that it was made of."""
+"""How alike two images are, and what a decoded file may differ from the image that it was made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOLERANCE = {"jpg": 6.0, "webp": 6.0, "avif": 6.0, "jp2": 6.0}
 
 
 def distance(one: NDArray[Any], other: NDArray[Any]) -> int:
-    """The largest difference of two pictures of one size."""
+    """The largest difference of two images of one size."""
     assert one.shape == other.shape
     return int(np.abs(one.astype(int) - other).max())
 

@@ -1,4 +1,4 @@
-"""The crop index: what is cut decodes to the very pixels of the whole picture, whatever the index says."""
+"""The crop index: what is cut decodes to the very pixels of the whole image, whatever the index says."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def made(
 ) -> bytes:
     """A JPEG with restart markers, and its index where it can have one."""
     factor, mcu = SAMPLINGS[sampling]
-    picture = images.photo(width, height, seed)
+    image = images.photo(width, height, seed)
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     options += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, height, mcu) if interval is None else interval]
     if sampling == "gray":
-        picture = picture[..., 1]
+        image = image[..., 1]
     else:
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor]
-    return embed(cv2.imencode(".jpg", picture, options)[1].tobytes())
+    return embed(cv2.imencode(".jpg", image, options)[1].tobytes())
 
 
 def with_opencv(data: Any, scale: int, _: tuple[int, int]) -> RGB | None:
@@ -146,7 +146,7 @@ def test_other_segments_do_not_disturb(extra: str) -> None:
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_only_upright_pictures_are_plain(turn: int) -> None:
+def test_only_upright_images_are_plain(turn: int) -> None:
     data = embed(images.turned(images.photo(64, 48), turn, restart_marker_blocks=1))
     found = load(data)
     assert found is not None
@@ -206,7 +206,7 @@ def test_markers_and_index_cost_little(size: tuple[int, int]) -> None:
     rgb = images.photo(*size)
     plain = len(cv2.imencode(".jpg", rgb[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, 90))[1])
     prime = -(-size[0] // 16) in (17, 23)
-    assert len(encode(rgb, "jpg")) < plain * (1.1 if prime else 1.055)  # drawn pictures are smaller than photos
+    assert len(encode(rgb, "jpg")) < plain * (1.1 if prime else 1.055)  # drawn images are smaller than photos
     assert len(encode(rgb, "jpg", optimize=True)) < len(encode(rgb, "jpg"))
     np.testing.assert_array_equal(decode(encode(rgb, "jpg", optimize=True)), decode(encode(rgb, "jpg")))
 

@@ -33,32 +33,32 @@ def path(tmp_path: Path) -> Path:
     return target
 
 
-def plus_one(picture: Any) -> Any:
-    return picture + 1
+def plus_one(image: Any) -> Any:
+    return image + 1
 
 
 def test_a_list_of_transforms_is_planned_and_called(path: Path) -> None:
     data = ImageDataset(path, transform=[*TRAIN, plus_one])
     random.seed(5)
-    picture, label = data[3]
-    assert (picture.shape, picture.dtype, label) == ((40, 40, 3), np.uint8, 1)
+    image, label = data[3]
+    assert (image.shape, image.dtype, label) == ((40, 40, 3), np.uint8, 1)
     random.seed(5)
     pipeline = Pipeline(TRAIN)
     row = [random.random() for _ in range(pipeline.draws)]
-    np.testing.assert_array_equal(picture, pipeline.render(bytes(data.reader.image(3)[1]), row) + 1)
+    np.testing.assert_array_equal(image, pipeline.render(bytes(data.reader.image(3)[1]), row) + 1)
 
 
 def test_only_a_part_is_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[Any] = []
-    inner = jpeg.examined
+    inner = jpeg.decode_logged
 
-    def examined(data: Any, scale: int = 1, *rest: Any) -> Any:
-        out, said = inner(data, scale, *rest)
+    def decode_logged(data: Any, scale: int = 1, *rest: Any) -> Any:
+        out, log = inner(data, scale, *rest)
         assert out is not None
         shapes.append((scale, out.shape[0] < 130))
-        return out, said
+        return out, log
 
-    monkeypatch.setattr(jpeg, "examined", examined)
+    monkeypatch.setattr(jpeg, "decode_logged", decode_logged)
     crop = RandomResizedCrop(8, scale=(0.05, 0.05))
     for exact in (False, True):
         assert ImageDataset(path, transform=crop, exact=exact)[0][0].shape == (8, 8, 3)
@@ -93,7 +93,7 @@ def test_the_fast_wheels_change_no_decoded_pixel(path: Path, monkeypatch: pytest
 
 def test_a_plain_data_loader_batches_them(path: Path) -> None:
     loader: DataLoader[Any] = DataLoader(ImageDataset(path, transform=TRAIN), batch_size=5)
-    shapes = [tuple(pictures.shape) for pictures, _ in loader]
+    shapes = [tuple(batch.shape) for batch, _ in loader]
     assert shapes == [(5, 40, 40, 3), (5, 40, 40, 3), (2, 40, 40, 3)]
 
 
@@ -103,7 +103,7 @@ def test_a_stream_draws_the_same_in_any_worker(path: Path, workers: int) -> None
         stream = ImageStream(path, transform=TRAIN, shuffle=True, seed=7, batch_size=4)
         options: dict[str, Any] = {"multiprocessing_context": "fork"} if workers else {}
         loader: DataLoader[Any] = DataLoader(stream, batch_size=None, num_workers=workers, **options)
-        return [pictures for _ in range(2) for pictures, _ in loader]
+        return [batch for _ in range(2) for batch, _ in loader]
 
     expected, got = batches(0), batches(workers)
     assert len(got) == 6
@@ -113,5 +113,5 @@ def test_a_stream_draws_the_same_in_any_worker(path: Path, workers: int) -> None
 
 def test_a_torch_module_may_follow(path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Identity())
-    picture, _ = ImageDataset(path, transform=[Resize(32), module])[0]
-    assert picture.shape == (32, 39, 3)  # a plain module gets the array, as any callable does
+    image, _ = ImageDataset(path, transform=[Resize(32), module])[0]
+    assert image.shape == (32, 39, 3)  # a plain module gets the array, as any callable does

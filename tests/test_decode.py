@@ -1,4 +1,4 @@
-"""Bytes to RGB: every kind of picture comes out the same, upright, whole, and owned by the caller; or is refused."""
+"""Bytes to RGB: every kind of image comes out the same, upright, whole, and owned by the caller; or is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD = sorted(name for name, (_, rgb) in ODD.items() if rgb is None)
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_every_kind_gives_the_upright_picture(name: str) -> None:
+def test_every_kind_gives_the_upright_image(name: str) -> None:
     data, rgb = GOOD[name]
     notes: list[str] = []
     got = decode(data, notes=notes)
@@ -66,17 +66,17 @@ def test_every_buffer_is_decoded_alike(name: str, wrap: Callable[[bytes], memory
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif", "avif"])
-def test_the_eight_turns_give_one_picture(kind: str) -> None:
+def test_the_eight_turns_give_one_image(kind: str) -> None:
     first = decode(GOOD[f"turn-1.{kind}"][0])
     for turn in range(2, 9):
-        # A lossy picture that was encoded lying differs a little from one encoded upright.
+        # A lossy image that was encoded lying differs a little from one encoded upright.
         gap = np.abs(decode(GOOD[f"turn-{turn}.{kind}"][0]).astype(int) - first)
         assert gap.mean() <= (3 if kind in likeness.TOLERANCE else 0), f"orientation {turn}"
 
 
 @pytest.mark.parametrize("kind", ["png", "webp", "tif", "avif"])
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_transparent_pictures_are_turned_too(kind: str, turn: int) -> None:
+def test_transparent_images_are_turned_too(kind: str, turn: int) -> None:
     rgb, cover = images.photo(30, 20), images.alpha_ramp(30, 20)
     settings: dict[str, dict[str, Any]] = {"webp": {"lossless": True, "exact": True}, "avif": {"quality": 100}}
     options = settings.get(kind, {})
@@ -112,8 +112,8 @@ def test_inks_become_the_colours_that_pillow_gives(ycck: bool, adobe: bool) -> N
             data = data[: at + 11] + b"\x02" + data[at + 12 :]
         if not adobe:
             data = images.without_segment(data, 0xEE)
-        with Image.open(io.BytesIO(data)) as picture:
-            wanted = np.asarray(picture.convert("RGB"))
+        with Image.open(io.BytesIO(data)) as image:
+            wanted = np.asarray(image.convert("RGB"))
         assert likeness.distance(decode(data), wanted) <= 6
 
 
@@ -176,12 +176,12 @@ def test_tiff_in_its_many_forms(options: dict[str, object]) -> None:
 
 
 def test_a_tiff_of_inks() -> None:
-    picture = Image.fromarray(four_inks(3), "CMYK")
-    assert likeness.distance(decode(images.saved(picture, "tiff")), np.asarray(picture.convert("RGB"))) <= 1
+    image = Image.fromarray(four_inks(3), "CMYK")
+    assert likeness.distance(decode(images.saved(image, "tiff")), np.asarray(image.convert("RGB"))) <= 1
 
 
 @pytest.mark.parametrize("bitmap", ["png", "bmp"])
-def test_the_largest_picture_of_an_icon(bitmap: str) -> None:
+def test_the_largest_image_of_an_icon(bitmap: str) -> None:
     rgb = images.photo(64, 64)
     rgba = np.dstack([rgb, images.alpha_ramp(64, 64)])
     data = images.saved(rgba, "ico", bitmap_format=bitmap, sizes=[(16, 16), (64, 64), (32, 32)])
@@ -212,8 +212,8 @@ def test_reduced_jpegs(reduce: int, size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(got, np.asarray(wanted)[..., ::-1])
 
 
-def test_of_an_animated_png_the_picture_outside_counts() -> None:
-    """The data of the still picture may stand before the animation; that is what every viewer without APNG shows."""
+def test_of_an_animated_png_the_image_outside_counts() -> None:
+    """The data of the still image may stand before the animation; that is what every viewer without APNG shows."""
     rgb = images.photo(48, 36, 11)
     still, moving = images.png(rgb), GOOD["animated.png"][0]
     parts = still[33 : still.index(b"IEND") - 4]

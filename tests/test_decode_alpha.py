@@ -26,7 +26,7 @@ def test_one_rule_for_transparency(name: str) -> None:
     likeness.assert_alike(decode(data, alpha="white"), white, name)
     assert (black.astype(int) <= decode(data).astype(int) + 1).all()
     assert black.mean() < white.mean()
-    # Where the picture is opaque, all three agree.
+    # Where the image is opaque, all three agree.
     solid = (black == decode(data)).all(2)
     assert solid.any()
     assert likeness.distance(dropped[solid], black[solid]) <= 1

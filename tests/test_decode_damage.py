@@ -78,7 +78,7 @@ def test_the_fallback_is_told() -> None:
     data = GOOD["plain.jpg"][0]
     notes: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, "examined", lambda *_: (None, ""))
+        patch.setattr(jpeg, "decode_logged", lambda *_: (None, ""))
         got = decode(data, notes=notes)
     assert likeness.distance(got, decode(data)) <= 2
     assert notes == ["OpenCV could not decode it, Pillow did; it may be damaged"]

@@ -1,4 +1,4 @@
-"""Sizes: pictures above the limit are refused before memory is taken, in every kind of file."""
+"""Sizes: images above the limit are refused before memory is taken, in every kind of file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD = sorted(name for name, (_, rgb) in ODD.items() if rgb is None)
 
 def forbid_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever would take memory for pixels is called no more."""
-    for place, name in ((jpeg, "examined"), (module, "imdecode"), (module, "_npy"), (fallback, "decode")):
+    for place, name in ((jpeg, "decode_logged"), (module, "imdecode"), (module, "_npy"), (fallback, "decode")):
         monkeypatch.setattr(place, name, None)
 
 
@@ -100,7 +100,7 @@ def test_pillow_s_own_limit_plays_no_part(name: str, monkeypatch: pytest.MonkeyP
     assert Image.MAX_IMAGE_PIXELS == 10
 
 
-def test_pictures_beyond_opencv_s_sides_are_read() -> None:
+def test_images_beyond_opencv_s_sides_are_read() -> None:
     width = (1 << 20) + 5
     data = images.raw_png(b"\0" + bytes(range(256)) * (width // 256) + bytes(width % 256), width, 1, 8, 0)
     assert decode(data).shape == (1, width, 3)

@@ -29,7 +29,7 @@ def say(text: bytes) -> None:
 
 
 def noisy_png() -> bytes:
-    """Its pixels are all right; libpng finds fault with transparency in a picture that has an alpha channel."""
+    """Its pixels are all right; libpng finds fault with transparency in an image that has an alpha channel."""
     rgba = images.png(np.dstack([RGB, RGB[..., :1]]))
     return rgba[:33] + images.chunk(b"tRNS", bytes(6)) + rgba[33:]
 

@@ -38,10 +38,10 @@ def test_every_kind_is_read_back(kind: Encoding, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "bmp"])
-def test_pillow_sees_the_same_picture(kind: Encoding) -> None:
+def test_pillow_sees_the_same_image(kind: Encoding) -> None:
     data = encode(images.photo(64, 48), kind)
-    with Image.open(io.BytesIO(data)) as picture:
-        assert likeness.distance(np.asarray(picture.convert("RGB")), decode(data)) <= 2
+    with Image.open(io.BytesIO(data)) as image:
+        assert likeness.distance(np.asarray(image.convert("RGB")), decode(data)) <= 2
 
 
 def test_numpy_reads_its_field() -> None:

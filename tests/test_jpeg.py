@@ -31,7 +31,7 @@ def test_both_decoders_give_the_same_pixels(name: str, scale: int) -> None:
     np.testing.assert_array_equal(got, other)
 
 
-def test_a_decoder_that_needs_no_size_is_used_for_the_smallest_pictures() -> None:
+def test_a_decoder_that_needs_no_size_is_used_for_the_smallest_images() -> None:
     data = made(7, 5)
     for scale in (1, 2, 4, 8):
         got = jpeg.pixels(data, scale, Size(5, 7))

@@ -1,4 +1,4 @@
-"""Rendering: one picture gives the same pixels by every path, and no more is decoded than its plan needs."""
+"""Rendering: one image gives the same pixels by every path, and no more is decoded than its plan needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Planned(Pipeline):
 
 
 def bare(data: bytes) -> bytes:
-    """The same picture without index and restart markers: the same entropy-coded data cannot be had, PNG can."""
+    """The same image without index and restart markers: the same entropy-coded data cannot be had, PNG can."""
     return images.png(decode(data))
 
 
@@ -131,7 +131,7 @@ def test_the_scale_leaves_at_least_the_target(
 @pytest.mark.parametrize("size", [(512, 384), (509, 387), (1031, 771)])
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_a_scale_moves_nothing(size: tuple[int, int], turn: int) -> None:
-    """By one of the reduced pixels or more; also where the picture is turned, and its sides are no multiples."""
+    """By one of the reduced pixels or more; also where the image is turned, and its sides are no multiples."""
     rgb = cv2.GaussianBlur(images.photo(*size), (0, 0), 6)
     data = images.turned(rgb, turn, quality=95, subsampling=0)
     whole = decode(data)
@@ -217,7 +217,7 @@ def test_raw_pixels_are_read_where_they_lie() -> None:
         render(data, Pipeline(), rules=Rules(max_pixels=6299))
 
 
-def test_the_rules_hold_for_cut_pictures_too() -> None:
+def test_the_rules_hold_for_cut_images_too() -> None:
     data = made(180, 140)
     with pytest.raises(TooLargeError, match="180 x 140"):
         render(data, Planned(lambda size: Plan.whole(size).crop((0, 0, 8, 8))), rules=Rules(max_pixels=180 * 140 - 1))
@@ -258,7 +258,7 @@ def test_every_engine_is_pillow_s_filter(name: str, monkeypatch: pytest.MonkeyPa
         part = render_array(rgb, plan.crop(window).flip(x=True))
         expected = pillow(rgb, (width, height))[window[1] : window[3], window[0] : window[2]][:, ::-1]
         assert np.abs(part.astype(int) - expected).max() <= 2
-    # A region that is not whole in the reduced picture, whose edges no pixel from outside may cross.
+    # A region that is not whole in the reduced image, whose edges no pixel from outside may cross.
     data = encode(rgb, "jpg")
     plan = Plan.whole((257, 333)).crop((31, 33, 232, 234)).resize((90, 90))
     assert np.abs(render(data, Planned(lambda _: plan)).astype(int) - render_array(decode(data), plan)).mean() < 3

@@ -96,13 +96,13 @@ def test_any_memory_layout_will_do(own_engine: str, layout: str, size: tuple[int
 
 
 def test_threads_do_not_disturb_each_other(own_engine: str) -> None:
-    pictures = [images.photo(120, 90, seed) for seed in range(4)]
-    wanted = [resize(rgb, (40, 50)) for rgb in pictures]
+    photos = [images.photo(120, 90, seed) for seed in range(4)]
+    wanted = [resize(rgb, (40, 50)) for rgb in photos]
     failed = []
 
     def work(number: int) -> None:
         for _ in range(20):
-            if not np.array_equal(resize(pictures[number], (40, 50)), wanted[number]):
+            if not np.array_equal(resize(photos[number], (40, 50)), wanted[number]):
                 failed.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

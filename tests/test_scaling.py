@@ -1,4 +1,4 @@
-"""Scaling against torchvision's formula written out, over every value; which tensors count as pictures; arguments."""
+"""Scaling against torchvision's formula written out, over every value; which tensors count as images; arguments."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def every_value() -> torch.Tensor:
     return torch.stack([row, row.flip(0), row.roll(100)]).view(1, 3, 16, 16).repeat(2, 1, 1, 1)
 
 
-def by_torchvision(picture: torch.Tensor, mean: Any, std: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    scaled = picture.to(dtype).mul_(1.0 / 255)
+def by_torchvision(image: torch.Tensor, mean: Any, std: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    scaled = image.to(dtype).mul_(1.0 / 255)
     return scaled.sub_(torch.tensor(mean, dtype=dtype).view(3, 1, 1)).div_(torch.tensor(std, dtype=dtype).view(3, 1, 1))
 
 
@@ -95,7 +95,7 @@ def test_odd_sizes() -> None:
         ((8, 5, 6, 3), torch.uint8, True),
         ((8, 1, 5, 6), torch.uint8, False),  # masks
         ((8, 5, 6), torch.uint8, False),  # masks
-        ((3, 5, 6), torch.uint8, False),  # one picture or three masks: cannot be told apart
+        ((3, 5, 6), torch.uint8, False),  # one image or three masks: cannot be told apart
         ((8, 4, 5, 6), torch.uint8, False),
         ((8, 3), torch.uint8, False),
         ((8,), torch.int64, False),
@@ -104,7 +104,7 @@ def test_odd_sizes() -> None:
         ((2, 8, 3, 5, 6), torch.uint8, False),
     ],
 )
-def test_what_is_a_picture(shape: tuple[int, ...], dtype: torch.dtype, expected: bool) -> None:
+def test_what_is_an_image(shape: tuple[int, ...], dtype: torch.dtype, expected: bool) -> None:
     tensor = torch.zeros(shape, dtype=dtype)
     assert is_image(tensor) == expected
     scaling = make_scaling(None, None, torch.float32)
@@ -120,12 +120,12 @@ def test_both_dimensions_of_three_mean_channels_first() -> None:
     )
 
 
-def test_floating_pictures_alone_are_refused() -> None:
+def test_floating_images_alone_are_refused() -> None:
     scaling = Scaling(IMAGENET_MEAN, IMAGENET_STD, torch.float32)
     floating = torch.zeros(2, 3, 4, 4)
     with pytest.raises(OptionError, match=r"floating ones only \(float32 \(2, 3, 4, 4\), int64 \(2,\)\)"):
         scaling.check((floating, torch.zeros(2, dtype=torch.int64)))
-    scaling.check((floating, every_value()))  # a target beside the pictures
+    scaling.check((floating, every_value()))  # a target beside the images
     scaling.check((torch.zeros(2, 7), "text"))
     scaling.check(None)
 

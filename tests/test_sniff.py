@@ -20,7 +20,7 @@ from fastdata.errors import CutError, DecodeError, UnsupportedError
 from tests import images, likeness
 
 GOOD = {name: data for name, (data, rgb) in images.odd_images().items() if rgb is not None}
-# In these, whole frames, pages or rubbish follow the first picture, which stays whole when they are cut away.
+# In these, whole frames, pages or rubbish follow the first image, which stays whole when they are cut away.
 MORE_FOLLOWS = {"trailing.jpg", "animated.gif", "pages.tif"}
 
 
@@ -130,7 +130,7 @@ def test_endings_are_lower_case_with_their_dot() -> None:
     "jpg", "png", "webp", "tif", "avif")}))  # fmt: skip
 def test_every_cut_is_seen(name: str) -> None:
     data = GOOD[name]
-    # The last byte of a GIF is a trailer after the picture; everything else belongs to the picture.
+    # The last byte of a GIF is a trailer after the image; everything else belongs to the image.
     last = len(data) - (1 if name.endswith(".gif") else 0)
     places = {*range(48, last, max(1, last // 60)), *range(last - 8, last)}
     for place in sorted(places):
@@ -142,11 +142,11 @@ def test_every_cut_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MORE_FOLLOWS))
-def test_what_follows_the_first_picture_may_be_cut(name: str) -> None:
+def test_what_follows_the_first_image_may_be_cut(name: str) -> None:
     assert probe(GOOD[name][:-5]).cut == ""
 
 
-def test_a_thumbnail_does_not_end_the_picture() -> None:
+def test_a_thumbnail_does_not_end_the_image() -> None:
     rgb = images.photo(64, 48)
     thumbnail = images.jpeg(images.photo(16, 12))
     data = images.jpeg(rgb)
@@ -176,7 +176,7 @@ def test_a_turn_that_makes_no_sense_is_none(value: int) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_a_damaged_exif_block_never_costs_the_picture(block: bytes) -> None:
+def test_a_damaged_exif_block_never_costs_the_image(block: bytes) -> None:
     plain = images.jpeg(np.zeros((8, 8, 3), np.uint8))
     for start in (b"", b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08"):
         app1 = b"Exif\0\0" + start + block

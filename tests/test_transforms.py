@@ -1,4 +1,4 @@
-"""Geometry: torchvision's rules, in any composition, alike for picture, mask and boxes."""
+"""Geometry: torchvision's rules, in any composition, alike for image, mask and boxes."""
 
 from __future__ import annotations
 
@@ -159,21 +159,21 @@ def test_nothing_but_what_is_needed_counts(chain: list[Geometric], width: int, h
 
 @settings(max_examples=200)
 @given(chain=CHAIN, width=st.integers(1, 90), height=st.integers(1, 90), seed=st.integers(0, 1000))
-def test_a_mask_goes_where_its_picture_goes(chain: list[Geometric], width: int, height: int, seed: int) -> None:
-    """Two halves of flat colour: away from their border, mask and picture name the same half."""
+def test_a_mask_goes_where_its_image_goes(chain: list[Geometric], width: int, height: int, seed: int) -> None:
+    """Two halves of flat colour: away from their border, mask and image name the same half."""
     mask = np.zeros((height, width), np.int32)
     mask[:, width // 2 :] = 1
     mask[height // 3 :] += 2
     palette = np.array([[10, 10, 10], [250, 10, 10], [10, 250, 10], [10, 10, 250]], np.uint8)
     pipeline = Pipeline(chain)
     plan = pipeline.plan((height, width), pipeline.numbers(seed, 0, [0])[0].tolist())
-    picture, mapped = render_array(palette[mask], plan), apply_to_mask(plan, mask, fill=-1)
-    assert mapped.shape == picture.shape[:2]
+    image, mapped = render_array(palette[mask], plan), apply_to_mask(plan, mask, fill=-1)
+    assert mapped.shape == image.shape[:2]
     assert mapped.dtype == mask.dtype
     seen = np.where(mapped[..., None] >= 0, palette[mapped], 0)
-    flat = [(np.abs(picture.astype(int) - color) <= 1).all(axis=2) for color in palette]
+    flat = [(np.abs(image.astype(int) - color) <= 1).all(axis=2) for color in palette]
     pure = np.logical_or.reduce(flat) & (mapped >= 0)
-    assert (np.abs(picture.astype(int) - seen).max(axis=2)[pure] <= 1).all()
+    assert (np.abs(image.astype(int) - seen).max(axis=2)[pure] <= 1).all()
 
 
 @settings(max_examples=200)
@@ -205,7 +205,7 @@ def test_boxes_by_numbers() -> None:
     assert apply_to_boxes(plan, []).shape == (0, 4)
     with pytest.raises(OptionError, match="N x 4"):
         apply_to_boxes(plan, [1, 2, 3])
-    with pytest.raises(OptionError, match=r"mask is 3 x 2, its picture 100 x 50"):
+    with pytest.raises(OptionError, match=r"mask is 3 x 2, its image 100 x 50"):
         apply_to_mask(plan, np.zeros((2, 3)))
 
 

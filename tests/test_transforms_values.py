@@ -46,7 +46,7 @@ def test_called_alone_a_transform_draws_from_random(t: Geometric) -> None:
 
 
 @pytest.mark.parametrize("value", [np.zeros((3, 4), np.uint8), np.zeros((3, 4, 3)), "x", np.zeros((0, 4, 3), np.uint8)])
-def test_called_alone_a_transform_refuses_what_is_no_picture(value: Any) -> None:
+def test_called_alone_a_transform_refuses_what_is_not_an_image(value: Any) -> None:
     with pytest.raises(OptionError, match=r"Resize takes an H x W x 3 array of uint8 that is not empty, not .* put it"):
         Resize(3)(value)
 

@@ -56,7 +56,7 @@ def test_a_turn_that_is_a_byte() -> None:
 
 
 def test_a_tiff_must_have_all_its_strips() -> None:
-    """Else a small file stands for a large picture, of which most was never there."""
+    """Else a small file stands for a large image, of which most was never there."""
     data = images.saved(RGB, "tiff")
     height = struct.pack("<HHIHH", 257, 4, 1, 36, 0)
     rows = struct.pack("<HHIHH", 278, 4, 1, 36, 0)
@@ -110,7 +110,7 @@ def test_bands_leave_no_seams(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(by_bands(shape, rows), whole)
 
 
-def test_deep_and_transparent_pictures_larger_than_a_band() -> None:
+def test_deep_and_transparent_images_larger_than_a_band() -> None:
     rgb = images.photo(500, 400, 3)
     alpha = images.alpha_ramp(500, 400)
     deep = images.png16(np.dstack([rgb, alpha]).astype(np.uint16) * 257)

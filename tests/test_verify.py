@@ -103,7 +103,7 @@ def no_thread(*_: object) -> Any:
 
 LACKS = [
     ((DataFiles, "read"), no_files),
-    (("fastdata.codec.decode.jpeg.examined",), no_memory),
+    (("fastdata.codec.decode.jpeg.decode_logged",), no_memory),
     ((ThreadPoolExecutor, "submit"), no_thread),
 ]
 

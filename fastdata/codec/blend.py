@@ -13,8 +13,8 @@ Alpha = Literal["white", "black", "drop"]
 
 BACKGROUNDS: dict[str, int | None] = {"white": 255, "black": 0, "drop": None}
 
-# Whatever lies between samples and RGB is made of so many pixels at once: of a whole image of the largest size
-# allowed it would be gigabytes.
+# Intermediate arrays are made for at most this many pixels: for a whole image of the largest size allowed they would
+# take gigabytes.
 _BAND_PIXELS = 1 << 16
 
 

@@ -1,12 +1,12 @@
 """The crop index: cut the part of a JPEG that covers a box, so that only that part is decoded.
 
-A JPEG with restart markers every few MCUs falls into intervals that decode on their own. Those that cover a box, with
-the frame header's size patched and the markers numbered anew, are a small JPEG of their own. With a margin of one
-pixel (`scale` pixels when decoded at 1/scale) and more than 4 * scale pixels of width, its pixels inside the box are
-bit for bit those of the whole picture: chroma upsampling reaches over one pixel, and libjpeg does it another way when
-a picture is very narrow.
+Restart markers every few MCUs divide a JPEG into intervals that decode on their own. The intervals that cover a box,
+with the size in the frame header patched and the markers renumbered, form a small JPEG. With a margin of one pixel
+(`scale` pixels when decoded at 1/scale) and a width of more than 4 * scale pixels, its pixels inside the box are bit
+for bit those of the whole image: chroma upsampling reads one neighbouring pixel, and libjpeg upsamples very narrow
+images differently.
 
-`embed` puts the lengths of the intervals into an APP9 segment right behind SOI, which every other program skips:
+`embed` stores the lengths of the intervals in an APP9 segment directly after SOI, which every other program skips:
 
     FF D8                SOI
     FF E9, length u16    APP9 (big-endian length, as JPEG has it)
@@ -16,9 +16,9 @@ a picture is very narrow.
     crc u32              CRC-32 of `scan` and `lengths`
     lengths u16 ...      bytes of each interval with the marker that ends it (RSTn, the last one EOI)
 
-Numbers behind the identifier are little-endian. Nothing else is stored: size, sampling and interval are read from the
-JPEG's own header, so there is less that could lie. An index is checked in full before it is used; JPEGs with restart
-markers and no (valid) index are scanned for them.
+Numbers after the identifier are little-endian. Nothing else is stored: size, sampling and interval are read from the
+JPEG's own header, so they cannot contradict it. An index is checked in full before it is used; a JPEG that has restart
+markers but no valid index is scanned for them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _U16 = np.dtype("<u2")
 
 
 def restart_interval(width: int, height: int, mcu: tuple[int, int] = (16, 16)) -> int:
-    """The restart interval, in MCUs, to encode a picture with: a divisor of the row's MCU count.
+    """The restart interval, in MCUs, to encode an image with: a divisor of the row's MCU count.
 
     The largest one that is at most 4, or an eighth of the row where that is more: measured to cut best for its bytes.
-    Rows with a prime count get 1, which costs bytes and no speed. Doubled until the index fits one segment.
+    Rows with a prime count get 1, which costs bytes and no speed. Raised until the index fits one segment.
     """
     row, rows = -(-width // mcu[0]), -(-height // mcu[1])
     best = max(d for d in range(1, max(4, row // 8) + 1) if row % d == 0)
@@ -67,7 +67,7 @@ def restart_interval(width: int, height: int, mcu: tuple[int, int] = (16, 16)) -
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a cuttable JPEG says.
+    """The header of a JPEG that can be cut.
 
     Attributes:
         size: as stored.
@@ -76,7 +76,7 @@ class Header:
         columns, rows: the grid of intervals.
         head: SOI and the segments that a cut keeps, up to the entropy-coded data.
         size_at: where height and width stand in `head`.
-        plain: gray or three colours, and stored upright, so that a cut is a part of the picture as it is seen.
+        plain: gray or three colours, and stored upright, so that a cut is a part of the upright image.
     """
 
     size: Size
@@ -90,12 +90,12 @@ class Header:
 
 
 def parse_header(header: bytes) -> Header | None:
-    """Read the segments between SOI (or the index) and the entropy-coded data; None where they cannot be cut.
+    """Read the segments between SOI (or the index) and the entropy-coded data; None if the JPEG cannot be cut.
 
-    Cuttable are baseline and extended sequential Huffman JPEGs of 8 bits in one scan, whose restart interval divides
-    the MCU row or is whole rows.
+    A baseline or extended sequential Huffman JPEG of 8 bits in one scan can be cut if its restart interval divides the
+    MCU row or is a multiple of it.
     """
-    return _remembered(header) if len(header) <= _USUAL_HEADER else _parsed(header)
+    return _parsed_cached(header) if len(header) <= _USUAL_HEADER else _parsed(header)
 
 
 def _parsed(data: bytes) -> Header | None:
@@ -118,15 +118,15 @@ def _parsed(data: bytes) -> Header | None:
         if (not 0xE1 <= kind <= 0xEF and kind != 0xFE) or kind == 0xEE:
             kept.append(data[start:end])  # all but APP1..APP15 and comments; Adobe's APP14 names the colours
         if kind == 0xDA:
-            # One scan of all colours, and nothing behind it.
+            # One scan of all colours, which ends the header.
             whole = frame and interval and end == len(data) and data[start + 4 : start + 5] == frame[5:6]
             whole = whole and length == 6 + 2 * frame[5]
             return _grid(frame, interval, b"".join(kept), size_at, app1_orientation(app1)) if whole else None
     return None
 
 
-# Pictures of equal size and quality share their header; each entry takes some 2 kB.
-_remembered = lru_cache(maxsize=2048)(_parsed)
+# Images of equal size and quality share their header; each entry takes some 2 kB.
+_parsed_cached = lru_cache(maxsize=2048)(_parsed)
 
 
 def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> Header | None:
@@ -134,7 +134,7 @@ def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> 
     factors = [(frame[7 + 3 * c] >> 4, frame[7 + 3 * c] & 15) for c in range(components)]
     if not width or not height or any(not 1 <= f <= 4 for pair in factors for f in pair):
         return None
-    # One component alone is coded block by block, whatever its sampling factors say.
+    # One component alone is coded block by block, whatever its sampling factors are.
     across, down = (8, 8) if components == 1 else (8 * max(h for h, _ in factors), 8 * max(v for _, v in factors))
     row, rows = -(-width // across), -(-height // down)
     plain = components in (1, 3) and turn <= 1
@@ -147,7 +147,7 @@ def _grid(frame: bytes, interval: int, head: bytes, size_at: int, turn: int) -> 
 
 
 def embed(jpeg: bytes) -> bytes:
-    """The JPEG with its crop index; unchanged where it has one, cannot be cut, or the index would not fit."""
+    """Add the crop index to a JPEG. One that has an index, cannot be cut, or whose index would not fit is unchanged."""
     found = None if jpeg[2:4] == b"\xff\xe9" else _scanned(jpeg)
     if found is None:
         return jpeg
@@ -170,7 +170,7 @@ class Cuttable(NamedTuple):
 
 
 def load(jpeg: Data) -> Cuttable | None:
-    """Find the intervals of a JPEG, by its index or by scanning; None where it must be decoded whole."""
+    """Find the intervals of a JPEG, by its index or by scanning; None if it must be decoded whole."""
     view = memoryview(jpeg)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")
@@ -195,24 +195,24 @@ def _indexed(view: memoryview) -> Cuttable | None:
     bounds[0] = start
     bounds[1:] = np.frombuffer(blob, _U16)
     np.add.accumulate(bounds, out=bounds)
-    return Cuttable(view, header, bounds) if _right(view, bounds) else None
+    return Cuttable(view, header, bounds) if _ends_in_markers(view, bounds) else None
 
 
-def _right(view: memoryview, bounds: NDArray[np.int64]) -> bool:
-    """Does every interval end in the marker that belongs there?
+def _ends_in_markers(view: memoryview, bounds: NDArray[np.int64]) -> bool:
+    """Whether every interval ends in the marker with its number.
 
-    No two places overlap then: behind a marker FF Dn neither the same place nor the next one can hold FF Dn+1.
+    No two intervals overlap then: at the offset of a marker FF Dn, and at the next one, there is no FF Dn+1.
     """
     last = int(bounds[-1])
     if bounds[1] < bounds[0] + 2 or last > len(view) or view[last - 2] != 0xFF or view[last - 1] != 0xD9:
         return False
-    pairs = np.ndarray((len(view) - 1,), _U16, view, 0, (1,))  # two bytes from every place on
-    # Compared as bytes, which costs a fraction of comparing arrays so short.
+    pairs = np.ndarray((len(view) - 1,), _U16, view, 0, (1,))  # the two bytes at every offset
+    # Comparing bytes costs a fraction of comparing such short arrays.
     return pairs[bounds[1:-1] - 2].tobytes() == _MARKERS[: 2 * len(bounds) - 4]
 
 
 def _scan_start(jpeg: bytes | memoryview) -> int:
-    """Where the entropy-coded data begin, 0 where there are none."""
+    """The offset of the entropy-coded data, 0 if there are none."""
     if jpeg[:2] == b"\xff\xd8":
         for kind, at, length in segments(jpeg):
             if kind == 0xDA:
@@ -221,43 +221,43 @@ def _scan_start(jpeg: bytes | memoryview) -> int:
 
 
 def _scanned(jpeg: bytes | memoryview) -> Cuttable | None:
-    """The intervals, found by their markers; None unless all are there, in order, up to EOI."""
+    """Find the intervals by their markers; None unless all are there, in order, up to EOI."""
     start = _scan_start(jpeg)
     header = parse_header(bytes(jpeg[2:start])) if 0 < start <= len(jpeg) else None
     if header is None:
         return None
     body = np.frombuffer(jpeg, np.uint8)[start:]
-    places = np.flatnonzero(body[:-1] == 0xFF)
-    kinds = body[places + 1]
-    places = places[(kinds & 0xF0) == 0xD0]  # RST0..7, SOI, EOI, SOS ...
-    kinds = body[places + 1]
+    markers = np.flatnonzero(body[:-1] == 0xFF)
+    kinds = body[markers + 1]
+    markers = markers[(kinds & 0xF0) == 0xD0]  # RST0..7, SOI, EOI, SOS ...
+    kinds = body[markers + 1]
     count = header.columns * header.rows
     if count > MAX_INTERVALS or len(kinds) < count or kinds[count - 1] != 0xD9:
         return None
     if not (kinds[: count - 1] == _NUMBERS[: count - 1]).all():
         return None
-    bounds = np.concatenate(([start], places[:count] + (start + 2)))
+    bounds = np.concatenate(([start], markers[:count] + (start + 2)))
     return Cuttable(memoryview(jpeg), header, bounds)
 
 
 def cut(jpeg: Data, box: Box, *, scale: int = 1) -> tuple[Data, tuple[int, int]]:
-    """The smallest JPEG that covers a box and decodes to the same pixels there.
+    """Cut out the smallest JPEG that covers a box and decodes to the same pixels there.
 
     Args:
         jpeg: the whole JPEG, any bytes-like.
-        box: (x0, y0, x1, y1), half-open, in stored coordinates (before any EXIF orientation), inside the picture.
+        box: (x0, y0, x1, y1), half-open, in stored coordinates (before any EXIF orientation), inside the image.
         scale: the cut will be decoded at 1/scale (1, 2, 4 or 8).
 
     Returns:
-        The small JPEG, without EXIF, ICC or index; and (x, y), where its upper left corner lies in the whole picture.
-        `jpeg` itself and (0, 0) where it cannot be cut or the box needs all of it.
+        The small JPEG, without EXIF, ICC or index; and the (x, y) of its upper left corner in the whole image.
+        `jpeg` itself and (0, 0) if it cannot be cut or the box needs all of it.
     """
     found = load(jpeg)
     return (jpeg, (0, 0)) if found is None else cut_loaded(found, box, scale)[:2]
 
 
 def cut_loaded(found: Cuttable, box: Box, scale: int = 1) -> tuple[Data, tuple[int, int], Size]:
-    """`cut` for a JPEG whose intervals are known already; gives the small JPEG's size, too."""
+    """`cut` for a JPEG whose intervals are known; also returns the size of the small JPEG."""
     header = found.header
     whole_height, whole_width = header.size
     across, down, columns = header.across, header.down, header.columns

@@ -1,20 +1,20 @@
-"""Bytes to RGB: the one place where pictures are decoded, for conversion, readers and training alike.
+"""Bytes to RGB: every image is decoded here, for conversion, readers and training alike.
 
-Flows in: a file's bytes and a few rules. Flows out: the upright picture of the first frame as H x W x 3 uint8 RGB,
-contiguous, writable and owned by the caller. One rule each:
+`decode` takes the bytes of a file and returns its first frame, upright, as H x W x 3 uint8 RGB: contiguous, writable
+and owned by the caller. The rules:
 
-- The content decides which decoder is used, never a name. OpenCV decodes JPEG, and PNG, WebP, AVIF, BMP and Netpbm in
-  the forms that it gets right; Pillow decodes the rest (`_opencv_reads` is the rule), and whatever OpenCV refuses.
-- The size is held against `max_pixels` before anything is decoded.
+- The content decides which decoder is used, never the file name. OpenCV decodes JPEG, and PNG, WebP, AVIF, BMP and
+  Netpbm in the forms that it gets right (`_opencv_reads`); Pillow decodes the rest, and whatever OpenCV refuses.
+- The size is compared with `max_pixels` before anything is decoded.
 - The orientation is read by `probe`, from EXIF or from AVIF's properties, and applied here, once.
 - Gray and palette become RGB, CMYK and YCCK by the simple formula that Pillow has; 16 bits keep their upper eight.
-- Colour profiles are passed over, but for a way to sRGB (`fastdata.codec.icc`) that is handed in.
+- Colour profiles are ignored, unless a conversion to sRGB (`fastdata.codec.icc`) is passed.
 - Transparency is laid over white or black, or dropped.
-- Data that end early are refused, or filled up where `keep_damaged` is set. A JPEG ends early where coded data are
-  missing, with an end marker or without; one that lacks nothing but its end marker is whole.
+- Data that end early are refused, or the missing pixels are filled if `keep_damaged` is set. A JPEG ends early if coded
+  data are missing, with or without an end marker; one that lacks only its end marker is whole.
 
-Nothing is printed by this module, and every failure is a `DecodeError` with a reason in one line. What libjpeg, libpng
-and libtiff would write to descriptor 2 about damaged data is part of that reason, or a note.
+This module prints nothing, and every failure is a `DecodeError` with a reason on one line. What libjpeg, libpng and
+libtiff would write to descriptor 2 about damaged data becomes part of that reason, or a note.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NETPBM = frozenset({"ppm", "pgm", "pbm"})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What `decode` is told about every picture of a data set."""
+    """The arguments with which `decode` is called for every image of a data set."""
 
     alpha: Alpha = "white"
     max_pixels: int = MAX_PIXELS
@@ -61,11 +61,11 @@ class Rules:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], max_pixels: int = MAX_PIXELS) -> Rules:
-        """The rules that a data set was converted by, from its manifest's options; these may hold anything else too.
+        """The rules that a data set was converted by, from the options in its manifest.
 
         Args:
-            options: the manifest's, which nobody need trust.
-            max_pixels: the limit of whoever reads; the data set may lower it, never raise it.
+            options: of the manifest. They are not trusted, and may hold anything else too.
+            max_pixels: the reader's limit; the data set may lower it, never raise it.
         """
         alpha, most = options.get("alpha"), options.get("max_pixels")
         return cls(
@@ -89,17 +89,17 @@ def decode(
     notes: list[str] | None = None,
     colors: Conversion | None = None,
 ) -> NDArray[np.uint8]:
-    """Decodes a picture to upright RGB.
+    """Decode an image to upright RGB.
 
     Args:
-        data: the whole file; read-only buffers are fine, and it is never changed.
-        alpha: what becomes of transparency: laid over `white` or `black`, or `drop`.
-        max_pixels: larger pictures are refused before memory is taken.
-        keep_damaged: pictures whose data end early are filled up instead of refused.
-        reduce: 2, 4 or 8 decode a JPEG at that fraction of its size (sides rounded up); other kinds ignore it.
-        info: what `probe(data)` gave, where it is known already.
-        notes: takes a line for each repair that was made, and for what a decoder said of the data.
-        colors: the way to sRGB; None leaves the numbers as they are.
+        data: the whole file, any bytes-like; never changed.
+        alpha: the background for transparency, `white` or `black`; or `drop`, which ignores it.
+        max_pixels: larger images are refused before memory is allocated.
+        keep_damaged: fill the missing pixels of an image whose data end early, instead of refusing it.
+        reduce: 2, 4 or 8 decode a JPEG at 1/2, 1/4 or 1/8 of its size (sides rounded up); other kinds ignore it.
+        info: the result of `probe(data)`, if it is known.
+        notes: a line is appended for each repair, and for what a decoder reported of the data.
+        colors: the conversion to sRGB; None leaves the numbers as they are.
 
     Returns:
         H x W x 3 uint8, contiguous, writable, not shared with anything.
@@ -108,7 +108,7 @@ def decode(
         TooLargeError: more than `max_pixels`.
         CutError: the data end early.
         UnsupportedError: a known kind that is not read.
-        DecodeError: anything else that gives no picture.
+        DecodeError: the data cannot be decoded for any other reason.
     """
     if alpha not in BACKGROUNDS or reduce not in jpeg.FLAGS:
         choice("alpha", alpha, tuple(BACKGROUNDS))
@@ -126,24 +126,24 @@ def decode(
             pixels = _other(data, info, BACKGROUNDS[alpha], keep_damaged, notes)
         if colors is not None:
             pixels = _in_srgb(data, info, pixels, colors, keep_damaged)
-        # Pillow has turned TIFFs already.
+        # Pillow has turned TIFFs upright already.
         return pixels if info.orientation == 1 or info.format == "tif" else upright(pixels, info.orientation)
     except FastdataError:
         raise
     except Exception as error:
         if resource_error(error) is not None:
             raise
-        words = f"the {info.format.upper()} cannot be decoded: {type(error).__name__}: {error!s:.200}"
-        raise DecodeError(words) from error
+        message = f"the {info.format.upper()} cannot be decoded: {type(error).__name__}: {error!s:.200}"
+        raise DecodeError(message) from error
 
 
 def _in_srgb(
     data: Data, info: ImageInfo, pixels: NDArray[np.uint8], colors: Conversion, keep: bool
 ) -> NDArray[np.uint8]:
-    """Pixels by their profile; of CMYK from the inks themselves, which only Pillow gives."""
+    """Convert pixels to sRGB. CMYK is decoded again, since only Pillow returns the inks themselves."""
     if colors.mode != "CMYK":
         return colors.pixels(pixels)
-    whole = jpeg.ended(data) if info.format == "jpg" and info.cut else data
+    whole = jpeg.with_end_marker(data) if info.format == "jpg" and info.cut else data
     return fallback.decode(whole, info, None, lenient=keep, inks=colors)[0]
 
 
@@ -160,10 +160,10 @@ def _too_large(info: ImageInfo, max_pixels: int) -> TooLargeError:
 
 
 def _opencv_reads(info: ImageInfo) -> bool:
-    """Whether OpenCV gets this form of this kind right.
+    """Whether OpenCV decodes this form of this kind correctly.
 
-    Not: animated WebP and AVIF (it may compose another first frame); AVIF deeper than 8 bits; BMP but for plain 24
-    bits; Netpbm with odd numbers of levels or as text; and TIFF, GIF, JPEG 2000 and ICO at all.
+    It does not for animated WebP and AVIF (it may compose another first frame), AVIF deeper than 8 bits, BMP of other
+    than 24 bits, Netpbm as text or with another maximum than 255 or 65535, TIFF, GIF, JPEG 2000 and ICO.
     """
     if max(info.width, info.height) > _OPENCV_SIDE or info.pixels > _OPENCV_PIXELS:
         return False
@@ -175,53 +175,53 @@ def _opencv_reads(info: ImageInfo) -> bool:
 
 
 def _jpeg(data: Data, info: ImageInfo, reduce: int, keep: bool, notes: list[str]) -> NDArray[np.uint8] | None:
-    """A JPEG's pixels; None for those that only Pillow reads, or nobody."""
-    whole = jpeg.ended(data) if info.cut else data
-    pixels, said = jpeg.examined(whole, reduce, Size(info.height, info.width))
+    """Decode a JPEG; None if OpenCV and simplejpeg cannot."""
+    whole = jpeg.with_end_marker(data) if info.cut else data
+    pixels, log = jpeg.decode_logged(whole, reduce, Size(info.height, info.width))
     if pixels is None:
         return None
-    if jpeg.ends_early(said):
+    if jpeg.ends_early(log):
         if not keep:
-            raise CutError(f"{info.cut or 'the JPEG has fewer coded data than pixels'} ({said})")
-        notes.append(f"{info.cut or said}; the rest is filled up")
-    elif said:
-        notes.append(f"the decoder says: {said}")
+            raise CutError(f"{info.cut or 'the JPEG has fewer coded data than pixels'} ({log})")
+        notes.append(f"{info.cut or log}; the rest is filled up")
+    elif log:
+        notes.append(f"the decoder says: {log}")
     elif info.cut:
         notes.append("the JPEG lacks its end marker, and nothing else")
     return pixels
 
 
 def _other(data: Data, info: ImageInfo, background: int | None, keep: bool, notes: list[str]) -> NDArray[np.uint8]:
-    """Everything but a JPEG that OpenCV reads."""
+    """Decode everything but a JPEG that OpenCV reads."""
     if info.cut and not keep:
         raise CutError(info.cut)
     if info.format == "npy":
         return _npy(data, info, background)
-    clean, harm = png.pixels_only(data) if info.format == "png" else (data, "")
-    if harm and not keep:
-        raise DecodeError(harm)
-    said = ""
-    if not info.cut and not harm and _opencv_reads(info):
-        found, said = imdecode(clean, cv2.IMREAD_UNCHANGED if info.alpha else COLOR)
+    clean, damage = png.pixels_only(data) if info.format == "png" else (data, "")
+    if damage and not keep:
+        raise DecodeError(damage)
+    log = ""
+    if not info.cut and not damage and _opencv_reads(info):
+        found, log = imdecode(clean, cv2.IMREAD_UNCHANGED if info.alpha else COLOR)
         if found is not None:
-            if said:
-                notes.append(f"the decoder says: {said}")
+            if log:
+                notes.append(f"the decoder says: {log}")
             level = png.clear_level(data, info.bits) if info.alpha and found.ndim == 2 else -1
             return _blended(found, background, level) if info.alpha else found
-    pixels, said = fallback.decode(data, info, background, lenient=keep, said=said)
-    if info.cut or harm:
-        notes.append(f"{info.cut or harm}; the rest is filled up")
+    pixels, log = fallback.decode(data, info, background, lenient=keep, log=log)
+    if info.cut or damage:
+        notes.append(f"{info.cut or damage}; the rest is filled up")
     elif info.format == "jpg" or _opencv_reads(info):
-        notes.append(f"OpenCV could not decode it, Pillow did; it may be damaged{f' ({said})' if said else ''}")
-    elif said:
-        notes.append(f"the decoder says: {said}")
+        notes.append(f"OpenCV could not decode it, Pillow did; it may be damaged{f' ({log})' if log else ''}")
+    elif log:
+        notes.append(f"the decoder says: {log}")
     return pixels
 
 
 def _blended(pixels: NDArray[np.generic], background: int | None, level: int) -> NDArray[np.uint8]:
-    """OpenCV's samples as they are in the file: 8 or 16 bits, gray, BGR or BGRA.
+    """Lay OpenCV's samples (8 or 16 bits; gray, BGR or BGRA) over a background.
 
-    Of gray PNGs it drops the transparency, which is one level.
+    OpenCV drops the transparency of gray PNGs, which is one `level`.
     """
     return by_bands((pixels.shape[0], pixels.shape[1]), lambda rows: _blended_rows(pixels[rows], background, level))
 
@@ -239,8 +239,8 @@ def _blended_rows(pixels: NDArray[np.generic], background: int | None, level: in
 def _npy(data: Data, info: ImageInfo, background: int | None) -> NDArray[np.uint8]:
     shape, fortran, offset = npy_layout(data)
     flat = np.zeros(math.prod(shape), np.uint8)
-    there = np.frombuffer(data, np.uint8, offset=offset)[: flat.size]  # fewer than wanted only where damage is kept
-    flat[: there.size] = there
+    available = np.frombuffer(data, np.uint8, offset=offset)[: flat.size]  # fewer than needed only if damage is kept
+    flat[: available.size] = available
     pixels = flat.reshape(shape, order="F" if fortran else "C")
     if info.mode == "gray":
         return three(np.ascontiguousarray(pixels.reshape(shape[:2])))

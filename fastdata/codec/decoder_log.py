@@ -1,7 +1,7 @@
 """What decoders write to descriptor 2 about the damage in a file, caught and put on one line.
 
-In: a call that decodes. Out: its result, and what was written meanwhile. libpng, libtiff and, within OpenCV, libjpeg
-report damage on descriptor 2 and in no other way. (A JPEG that simplejpeg reads never does.)
+libpng, libtiff and, within OpenCV, libjpeg report damage on descriptor 2 and in no other way. simplejpeg writes nothing
+there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fastdata.processes.capture import Capture
 
 T = TypeVar("T")
 
-# What is kept of a log about one file: enough for the reason, no flood.
+# The most characters that are kept of the log of one file.
 _MOST = 300
 _MOST_BYTES = 64 * _MOST
-# "[ WARN:0@0.123] global file.cpp:12 function " and "/path/file.py:12: SomeWarning: ": times, threads and places that
-# differ from run to run.
+# "[ WARN:0@0.123] global file.cpp:12 function " and "/path/file.py:12: SomeWarning: ": times, threads and source lines
+# that differ from run to run.
 _NOISE = re.compile(r"^\[ *\w+: *\d+@[\d.]+\] (global \S+:\d+ \S+ )?|^\S+\.py:\d+: (?=\w+Warning: )", re.MULTILINE)
-# The ways in which libjpeg, libpng and libtiff begin a line. libtiff names a function or the file that it was given.
+# The beginnings of the lines of libjpeg, libpng and libtiff. libtiff names a function, or the file that it was given.
 _DECODERS = re.compile(
     rb"(?:Corrupt JPEG data: |Premature end of JPEG file|Invalid SOS parameters for|Inconsistent progression sequence"
     rb"|Unknown Adobe color transform|Warning: unknown JFIF revision|Application transferred too many scanlines"
@@ -31,7 +31,7 @@ _DECODERS = re.compile(
 
 
 def condense(text: str) -> str:
-    """The lines of a decoder's log as one line, each once, cut where it gets long.
+    """Join the distinct lines of a decoder's log into one line, truncated if it is long.
 
     >>> condense("[ WARN:0@0.12] global a.cpp:3 f bad data\\n[ WARN:0@0.15] global a.cpp:3 f bad data\\n")
     'bad data'
@@ -45,6 +45,6 @@ _capture = Capture(_DECODERS, _MOST_BYTES)
 
 
 def logged(call: Callable[[], T]) -> tuple[T, str]:
-    """The result of a call, and what a decoder wrote in it, on one line."""
+    """Return the result of a call, and what a decoder wrote during it, on one line."""
     result, lines = _capture.during(call)
     return result, condense(lines.decode("utf-8", "replace"))

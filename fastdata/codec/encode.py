@@ -1,7 +1,7 @@
 """RGB to bytes: what conversion writes into records.
 
-Flows in: H x W x 3 uint8 RGB. Flows out: a whole file, without metadata but for a profile that is given. Promises: the
-same pixels and options give the same bytes, in every process and on every run with the same libraries.
+A file has no metadata other than the ICC profile that is passed. The same pixels and options give the same bytes, in
+every process and on every run with the same libraries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastdata.codec.quiet import silence
 from fastdata.errors import OptionError
 
 Encoding = Literal["jpg", "png", "webp", "bmp", "npy"]
-"""The kinds that are written here, named as their record fields are."""
+"""The kinds of file that `encode` writes, by the names of their record fields."""
 
 
 def encode(
@@ -32,21 +32,22 @@ def encode(
     optimize: bool = False,
     profile: bytes | None = None,
 ) -> bytes:
-    """Encodes an image.
+    """Encode an image.
 
     Args:
         rgb: H x W x 3 uint8.
         format: `jpg` (baseline, 4:2:0, with restart markers and the crop index of `cropindex`), `png`, `webp` (lossy),
             `bmp` or `npy` (the pixels as numpy saves them).
         quality: 1 to 100, for `jpg` and `webp`.
-        optimize: Huffman tables made for each `jpg`: some 3 % smaller, and encoding takes more than twice as long.
-        profile: an ICC profile of RGB to put into a `jpg`, `png` or `webp`; other kinds cannot carry one.
+        optimize: compute Huffman tables for each `jpg`: some 3 % smaller, and encoding takes more than twice as long.
+        profile: an RGB ICC profile to embed in a `jpg`, `png` or `webp`; other kinds cannot carry one.
 
     Returns:
         The file.
 
     Raises:
-        OptionError: not such an array, an unknown format, a quality out of range, or sides that the format cannot hold.
+        OptionError: `rgb` is not such an array, the format is unknown, the quality is out of range, or a side is longer
+            than the format allows.
     """
     _check(rgb, format, quality)
     if format == "npy":
@@ -68,7 +69,7 @@ def encode(
 
 
 def _jpeg_options(width: int, height: int, quality: int, optimize: bool) -> tuple[int, ...]:
-    """Restart markers for the crop index; the sampling is OpenCV's default, said aloud because the markers go by it."""
+    """Restart markers for the crop index; the sampling is OpenCV's default, stated because the markers depend on it."""
     return (
         cv2.IMWRITE_JPEG_QUALITY, quality,
         cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,

@@ -1,13 +1,13 @@
 """Encoded images that can decode a part of themselves.
 
-`open_encoded` looks at the bytes and gives one of three:
+`open_encoded` looks at the bytes and returns one of three classes:
 
-- `IndexedJpeg`: a JPEG whose restart intervals are known. What covers a region is cut out, and only that is decoded.
-- `RawPixels`: pixels that lie in the data as they are. Nothing is decoded or copied.
+- `IndexedJpeg`: a JPEG whose restart intervals are known. Only the intervals that cover a region are decoded.
+- `RawPixels`: pixels stored uncompressed. Nothing is decoded or copied.
 - `WholeImage`: anything else, which is decoded whole.
 
-All are asked for a region in the same way. The `Part` that they give says where its pixels begin and how large the
-image is, so that the result is the same whatever came along with the region.
+All have the same `decode(region)`. It returns a `Part`: pixels that cover the region, where they begin, and the size of
+the whole image, so callers get the same pixels however much was decoded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 RGB = NDArray[np.uint8]
 
-_own = threading.local()
-# Crops of up to a megapixel; pages that no crop reaches are never touched, so they take no memory.
+_thread = threading.local()
+# Enough for crops of a megapixel; pages that no crop reaches are never touched, so they take no memory.
 _SCRATCH_BYTES = 3 << 20
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 # Orientations that mirror the stored axis which becomes the upright x or y.
@@ -43,14 +43,14 @@ _MIRRORED_X, _MIRRORED_Y = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
 
 
 class Part(NamedTuple):
-    """Decoded pixels: a region of an image, and what came along with it.
+    """Decoded pixels that cover a region of an image.
 
     Attributes:
         pixels: H x W x 3 uint8, upright.
-        origin: (x, y) of the first one in the whole image at 1/scale, in pixels of that. They are fractions where a
-            side that is mirrored is no multiple of the scale.
+        origin: (x, y) of the first pixel, in pixels of the whole image at 1/scale. They are fractions if a mirrored
+            side is not a multiple of the scale.
         scale: the pixels are at 1/scale.
-        size: of the whole image, upright, as the data give it. A header may have stated another one.
+        size: the upright size of the whole image, as decoded. The header may state another one.
     """
 
     pixels: RGB
@@ -70,29 +70,29 @@ class EncodedImage(Protocol):
         """Decode a region, or the whole image.
 
         Args:
-            region: (x0, y0, x1, y1), half-open, of the upright image. The part covers it where it lies in the image;
-                its pixels may be in memory that this thread's next call uses, or the data's own. None: the whole
+            region: (x0, y0, x1, y1), half-open, of the upright image. The part covers what of it lies in the image;
+                its pixels may be in memory that this thread's next call overwrites, or in the data. None: the whole
                 image, in an array that belongs to the caller.
-            scale: decode at 1/scale (1, 2, 4 or 8) where that can be done while decoding, as in JPEGs.
-            notes: takes what there is to say of the data.
+            scale: decode at 1/scale (1, 2, 4 or 8) if the decoder can, as for JPEGs.
+            notes: a line is appended for each repair and each report of a decoder.
 
         Raises:
-            DecodeError: the data give no image.
+            DecodeError: the data cannot be decoded.
         """
 
 
 class DamagedPart(Exception):
-    """The decoder complains of a part. Decode the whole image instead, which tells what is wrong or mends it."""
+    """The decoder reports damage in a part. Decode the whole image instead, which reports or repairs the damage."""
 
 
 class PreparedDecode(NamedTuple):
-    """A part of a JPEG that was cut out, but not decoded yet. The JPEG that it is of is not needed any more.
+    """A part of a JPEG, cut out and ready to decode. The bytes of the whole JPEG are no longer needed.
 
     Attributes:
-        jpeg: the part, as a JPEG of its own; empty where no pixel is wanted.
-        size: of that.
-        origin: (x, y) of its corner in the whole image.
-        scale: decode it at 1/scale.
+        jpeg: the part, as a small JPEG; empty if the region is empty.
+        size: of the small JPEG.
+        origin: (x, y) of its upper left corner in the whole image.
+        scale: decode at 1/scale.
         whole: the size of the whole image.
     """
 
@@ -103,10 +103,10 @@ class PreparedDecode(NamedTuple):
     whole: Size
 
     def decode(self) -> Part:
-        """Decode it, into memory that this thread's next call uses.
+        """Decode the part, into memory that this thread's next call overwrites.
 
         Raises:
-            DamagedPart: the decoder complains.
+            DamagedPart: the decoder reports damage.
         """
         if not self.jpeg:
             return Part(_NO_PIXELS, (0, 0), 1, self.whole)
@@ -119,7 +119,7 @@ class PreparedDecode(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class IndexedJpeg:
-    """A JPEG that parts can be cut out of. It is stored upright, in gray or three colours."""
+    """A JPEG whose parts can be decoded alone. It is stored upright, in gray or three colours."""
 
     found: Cuttable
     rules: Rules
@@ -131,8 +131,8 @@ class IndexedJpeg:
     def prepare(self, region: Box, scale: int = 1) -> PreparedDecode:
         """Cut out what covers a region; see `EncodedImage.decode`.
 
-        Many that are prepared and then decoded are quicker than one after the other: each half finds its code and
-        tables in the processor's caches.
+        Preparing many images and then decoding them is faster than doing both for one after the other: each step finds
+        its code and tables in the processor's caches.
         """
         size = self.found.header.size
         x0, y0, x1, y1 = region
@@ -142,7 +142,7 @@ class IndexedJpeg:
             x0, y0 = x0 - x0 % scale, y0 - y0 % scale
             x1, y1 = min(-(-x1 // scale) * scale, size.width), min(-(-y1 // scale) * scale, size.height)
         small, origin, small_size = cut_loaded(self.found, (x0, y0, x1, y1), scale)
-        # What needs all of it is the data themselves, which may be gone when it is decoded.
+        # If the region needs the whole JPEG, copy it: the data may be gone when it is decoded.
         return PreparedDecode(bytes(small) if small is self.found.jpeg else small, small_size, origin, scale, size)
 
     def decode(self, region: Box | None = None, scale: int = 1, *, notes: list[str] | None = None) -> Part:
@@ -156,7 +156,7 @@ class IndexedJpeg:
 
 @dataclass(slots=True, eq=False)
 class RawPixels:
-    """An array of pixels that lies in the data."""
+    """Pixels stored uncompressed, as a view of the data."""
 
     pixels: RGB
     size: Size
@@ -173,7 +173,7 @@ class RawPixels:
 
 @dataclass(slots=True, eq=False)
 class WholeImage:
-    """An image of any kind, which is decoded whole."""
+    """An image of any kind that is decoded whole."""
 
     data: Data
     rules: Rules
@@ -191,31 +191,31 @@ class WholeImage:
         notes: list[str] | None = None,
         colors: Conversion | None = None,
     ) -> Part:
-        """Decode all of it, into an array that belongs to the caller; `colors`: the way to sRGB."""
+        """Decode the whole image, into an array that belongs to the caller. `colors` converts it to sRGB."""
         rules, info, size = self.rules, self.info, self.size
         pixels = decode(
             self.data, alpha=rules.alpha, max_pixels=rules.max_pixels, keep_damaged=rules.keep_damaged, reduce=scale,
             info=info, notes=notes, colors=colors,
         )  # fmt: skip
         found = Size(*pixels.shape[:2])
-        # The scale is none of this kind's, or changes nothing; or the header stated another size.
+        # This kind ignores the scale, or the scale changes nothing, or the header stated another size.
         if found == size or found != (-(-size.height // scale), -(-size.width // scale)):
             return Part(pixels, (0, 0), 1, found)
-        # Sides are rounded up from the stored corner, so what is mirrored begins within a pixel.
+        # Sides are rounded up from the stored corner, so a mirrored image begins within a pixel.
         x = size.width / scale - found.width if info.orientation in _MIRRORED_X else 0
         y = size.height / scale - found.height if info.orientation in _MIRRORED_Y else 0
         return Part(pixels, (x, y), scale, size)
 
 
 def open_encoded(data: Data, rules: Rules = DEFAULT_RULES) -> EncodedImage:
-    """Open an encoded image, so that no more of it is decoded than is needed.
+    """Open an encoded image, so that only the needed part of it is decoded.
 
     Args:
         data: the whole file, any bytes-like; never changed. The image refers to it.
         rules: how it is decoded.
 
     Raises:
-        DecodeError: the header makes no sense, or the data are no image.
+        DecodeError: the header is invalid, or the data are not an image.
     """
     if data[:2] == b"\xff\xd8":
         found = load(data)
@@ -231,7 +231,7 @@ def open_encoded(data: Data, rules: Rules = DEFAULT_RULES) -> EncodedImage:
 
 
 def open_whole(data: Data, rules: Rules = DEFAULT_RULES) -> WholeImage:
-    """Open an encoded image that is to be decoded whole, whatever it is; see `open_encoded`."""
+    """Open an encoded image of any kind to decode it whole; see `open_encoded`."""
     return WholeImage(data, rules, probe(data))
 
 
@@ -241,7 +241,7 @@ def _layout(header: bytes) -> tuple[tuple[int, ...], bool, int]:
 
 
 def raw_view(data: Data, max_pixels: int = MAX_PIXELS) -> RGB | None:
-    """Raw RGB pixels where they lie, nothing copied; None where they need more than that (gray, alpha, cut, ...)."""
+    """A view of raw RGB pixels, without a copy; None if they must be decoded (gray, alpha, cut, ...)."""
     if len(data) < 128 or data[6:7] != b"\x01":  # the version that every such image has
         return None
     shape, fortran, offset = _layout(bytes(data[: 10 + int.from_bytes(data[8:10], "little")]))
@@ -254,7 +254,7 @@ def raw_view(data: Data, max_pixels: int = MAX_PIXELS) -> RGB | None:
 
 
 def _scratch() -> RGB:
-    """Memory of this thread for the pixels of parts: fresh pages for each would cost time."""
-    if not hasattr(_own, "scratch"):
-        _own.scratch = np.empty(_SCRATCH_BYTES, np.uint8)
-    return _own.scratch  # type: ignore[no-any-return]
+    """Memory of this thread for the pixels of parts: allocating fresh pages for each part would cost time."""
+    if not hasattr(_thread, "scratch"):
+        _thread.scratch = np.empty(_SCRATCH_BYTES, np.uint8)
+    return _thread.scratch  # type: ignore[no-any-return]

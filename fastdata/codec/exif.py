@@ -1,8 +1,7 @@
-"""The one value that decoding needs of EXIF and XMP: how an image is to be turned.
+"""The orientation of an image, 1 to 8, from an EXIF block (a TIFF header and its first directory) or an XMP packet.
 
-Flows in: an EXIF block (a TIFF header and its first directory) or an XMP packet. Flows out: 1 to 8; 0 for a block that
-does not tell, and SENSELESS for one that tells nonsense, so that a later one may: a damaged block never costs an image.
-EXIF comes first; XMP counts where no EXIF block has a value at all, as in Pillow.
+A block without an orientation gives 0, one with an invalid orientation INVALID, so that later blocks are tried: corrupt
+EXIF is never an error. EXIF comes first; XMP counts only if no EXIF block has a value at all, as in Pillow.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from struct import unpack_from
 
 from fastdata.codec.info import Data
 
-SENSELESS = -1
+INVALID = -1
 # What the APP1 segment of a JPEG that holds XMP begins with.
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _ORIENTATION = 0x0112
-# As an attribute or an element; nothing else is looked for, as in Pillow: a packet is no reason to parse XML.
+# An attribute or an element. As in Pillow, the XML is searched, not parsed.
 _IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
-# EXIF says SHORT; some writers use BYTE or LONG. Type -> format code of the value.
+# EXIF prescribes SHORT; some writers use BYTE or LONG. Type -> format code of the value.
 _CODES = {1: "B", 3: "H", 4: "I"}
 
 
@@ -39,21 +38,21 @@ def orientation(data: Data, start: int, end: int) -> int:
             tag, kind = unpack_from(order + "HH", data, entry)
             if tag == _ORIENTATION:
                 value = unpack_from(order + _CODES.get(kind, "H"), data, entry + 8)[0]
-                return value if 1 <= value <= 8 else SENSELESS
+                return value if 1 <= value <= 8 else INVALID
     except struct_error:  # the block ends before its directory does
         return 0
     return 0
 
 
 def xmp_orientation(packet: Data) -> int:
-    """The orientation that an XMP packet states, 1 where it states none."""
+    """The orientation in an XMP packet, 1 if it has none."""
     found = _IN_XMP.search(packet)
     value = int(found[1]) if found else 1
     return value if 1 <= value <= 8 else 1
 
 
 def app1_orientation(bodies: Iterable[bytes]) -> int:
-    """The orientation that APP1 segments of a JPEG state: the first EXIF that tells, else the last XMP."""
+    """The orientation in the APP1 segments of a JPEG: the first in EXIF, else that of the last XMP packet."""
     turn, packet = 0, b""
     for body in bodies:
         if body[:4] == b"Exif":

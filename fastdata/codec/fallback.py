@@ -1,7 +1,6 @@
-"""Pillow, for the kinds of image that OpenCV lacks or gets wrong, and for what can be saved of damaged files.
+"""Pillow, for the kinds of image that OpenCV cannot decode or decodes wrong, and for damaged files.
 
-Flows in: a file's bytes and what its header says. Flows out: H x W x 3 RGB, turned upright only where Pillow does so by
-itself (TIFF); `decode` does the rest.
+`decode` returns H x W x 3 RGB as stored, but for TIFFs, which Pillow turns upright itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from fastdata.codec.icc import Conversion
 
-# Only the reader of the kind that was found is tried, so that no other one ever sees the data.
+# Only the reader of the recognised kind is tried, so that no other one ever sees the data.
 _READERS = {
     "jpg": ("JPEG", "MPO"), "png": ("PNG",), "webp": ("WEBP",), "bmp": ("BMP",), "gif": ("GIF",), "tif": ("TIFF",),
     "avif": ("AVIF",), "jp2": ("JPEG2000",), "ppm": ("PPM",), "pgm": ("PPM",), "pbm": ("PPM",), "ico": ("ICO",),
@@ -38,37 +37,43 @@ def decode(
     background: int | None,
     *,
     lenient: bool = False,
-    said: str = "",
+    log: str = "",
     inks: Conversion | None = None,
 ) -> tuple[NDArray[np.uint8], str]:
-    """The first frame, and what other decoders (`said`) and the libraries beneath Pillow wrote about it.
+    """Decode the first frame; also return `log`, with what Pillow's libraries wrote about the file added.
 
-    `inks`: from CMYK to sRGB, instead of the simple formula.
+    Args:
+        data: the whole file.
+        info: its header.
+        background: the level that transparency is laid over; None drops transparency.
+        lenient: fill the missing pixels of data that end early.
+        log: what other decoders wrote about the file.
+        inks: the conversion of CMYK to sRGB, instead of the simple formula.
 
     Raises:
-        DecodeError: Pillow could not; the message is its reason in one line.
+        DecodeError: Pillow could not; the message is its reason on one line.
     """
-    found, words = logged(lambda: _tried(data, info, background, lenient, inks))
-    said = "; ".join(filter(None, (said, words)))
+    found, more = logged(lambda: _decoded(data, info, background, lenient, inks))
+    log = "; ".join(filter(None, (log, more)))
     if isinstance(found, DecodeError):
-        raise type(found)(f"{found} ({said})" if said else str(found)) from found.__cause__
-    return found, said
+        raise type(found)(f"{found} ({log})" if log else str(found)) from found.__cause__
+    return found, log
 
 
-def _tried(
+def _decoded(
     data: Data, info: ImageInfo, background: int | None, lenient: bool, inks: Conversion | None
 ) -> NDArray[np.uint8] | DecodeError:
-    """The image, or why there is none."""
+    """The pixels, or the error, which `decode` raises with the log."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with quiet.pillow(lenient=lenient), Image.open(io.BytesIO(data), formats=_READERS[info.format]) as image:
-            # The same file can state two sizes, and Pillow may believe the other one; nothing is taken until load().
+            # The same file can state two sizes, and Pillow may use the other one; it allocates nothing before load().
             if image.width * image.height > info.pixels:
                 height, width = info.upright_size
                 two = f"{image.width} x {image.height} and {width} x {height}"
                 return DecodeError(f"the {info.format.upper()} states two sizes: {two}")
-            if info.format == "tif":  # Pillow turns TIFFs while loading, and would believe other tags and XMP too
+            if info.format == "tif":  # Pillow turns TIFFs while loading, and would use other tags and XMP too
                 image.getexif()[_ORIENTATION] = info.orientation
             image.load()
             _check_mode(image.mode, info)
@@ -80,11 +85,11 @@ def _tried(
             raise
         # Pillow's plugins raise whatever their parsing runs into (OSError, SyntaxError, struct.error, KeyError, ...).
         if isinstance(error, UnidentifiedImageError):
-            words = f"a {info.format.upper()} of a form that is not read, or damaged; save it anew first"
+            message = f"the {info.format.upper()} is of an unsupported form or damaged; re-save it first"
         else:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            words = f"the {info.format.upper()} cannot be decoded: {reason}"
-        failed = DecodeError(words)
+            message = f"the {info.format.upper()} cannot be decoded: {reason}"
+        failed = DecodeError(message)
         failed.__cause__ = error
         return failed
 

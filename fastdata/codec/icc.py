@@ -1,9 +1,8 @@
-"""ICC: the colour profile that a file carries, and the way from its colours to sRGB.
+"""ICC: the colour profile of a file, and the conversion of its colours to sRGB.
 
-In: a file's bytes and what its header says. Out: the profile, and a `Conversion` that turns pixels into sRGB as
-Pillow's ImageCms does (perceptual intent, 8 bits), or None where the profile is sRGB. That is told by what a profile
-does, never by its name: many profiles mean sRGB without being equal, and some that are called so mean something else.
-Also the way back: a profile put into a file that was encoded here.
+`conversion` makes a `Conversion` that turns pixels into sRGB as Pillow's ImageCms does (perceptual intent, 8 bits), or
+None if the profile is sRGB. That is decided by what a profile does, never by its name: many profiles are sRGB without
+being equal, and some that are named so are not. `attached` embeds a profile in a file that `encode` made.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
     from fastdata.codec.info import Data, ImageInfo
 
-# What files that carry a profile hold; others are not looked into.
+# Bytes that every file with a profile contains; other files are not parsed.
 _CARRIERS = {"png": b"iCCP", "webp": b"ICCP", "tif": b"acsp", "avif": b"acsp", "jp2": b"acsp", "jpg": b"ICC_PROFILE\0"}
 _JPEG_NAME = _CARRIERS["jpg"]
 CARRYING = ("jpg", "png", "webp")
-"""The kinds that `attached` puts a profile into."""
+"""The kinds of file that `attached` embeds a profile in."""
 
 _JPEG_PART = 65_519  # bytes of a profile that fit into one segment
-# A profile's own colour space, by the sort of pixels that it is for; Pillow's name of these.
+# The colour space of a profile -> Pillow's mode of the pixels that it applies to.
 _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
 _MODES = {"gray": "L", "gray-inverted": "L", "cmyk": "CMYK"}
 # sRGB's own profiles differ from one another by a level; the nearest other space, gray of gamma 2.2, by 6.
@@ -42,12 +41,12 @@ _SAME = 2
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The way from a profile's colours to sRGB.
+    """The conversion of a profile's colours to sRGB.
 
     Attributes:
-        name: what the profile calls itself.
-        mode: the pixels that it takes, by Pillow's name: L, RGB or CMYK.
-        transform: Pillow's.
+        name: the description in the profile.
+        mode: Pillow's mode of the pixels that it takes: L, RGB or CMYK.
+        transform: the `ImageCmsTransform`.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Conversion:
     transform: Any
 
     def image(self, image: Image.Image) -> Image.Image:
-        """An image of this mode in sRGB."""
+        """Convert an image of this mode to sRGB."""
         from PIL import ImageCms
 
         converted = ImageCms.applyTransform(image, self.transform)
@@ -63,7 +62,7 @@ class Conversion:
         return converted
 
     def pixels(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """H x W x 3 in sRGB, of RGB or of gray in three equal channels."""
+        """Convert H x W x 3 pixels, RGB or gray in three equal channels, to sRGB."""
         from PIL import Image
 
         def rows(band: slice) -> NDArray[np.uint8]:
@@ -74,7 +73,7 @@ class Conversion:
 
 
 def embedded(data: Data, info: ImageInfo) -> bytes | None:
-    """The profile that a file carries; None where it has none."""
+    """The profile of a file, None if it has none."""
     carrier = _CARRIERS.get(info.format)
     if carrier is None or carrier not in bytes(data):
         return None
@@ -82,7 +81,7 @@ def embedded(data: Data, info: ImageInfo) -> bytes | None:
 
 
 def _in_jpeg(data: Data) -> bytes | None:
-    """Put together from APP2 segments, which are numbered from 1."""
+    """Join the APP2 segments, which are numbered from 1."""
     at, parts = 2, dict[int, bytes]()
     while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
         length = int.from_bytes(data[at + 2 : at + 4], "big")
@@ -101,21 +100,21 @@ def _by_pillow(data: Data) -> bytes | None:
             profile = image.info.get("icc_profile")
     except MemoryError:
         raise
-    except Exception:  # whatever is wrong, decoding tells
+    except Exception:  # decoding reports whatever is wrong
         return None
     return profile if isinstance(profile, bytes) and profile else None
 
 
 def mode_of(info: ImageInfo) -> str:
-    """Pillow's name for the sort of pixels that a profile must be for."""
+    """Pillow's mode of the pixels that a profile must apply to."""
     return _MODES.get(info.mode, "RGB")
 
 
 @functools.lru_cache(maxsize=64)
 def conversion(profile: bytes, mode: str) -> Conversion | str | None:
-    """The way to sRGB from pixels of a mode; None where they are sRGB; why there is none, as words.
+    """The conversion of pixels of a mode to sRGB; None if they are sRGB already; a message if the profile is ignored.
 
-    Remembered by the profile's bytes: one camera or editor makes many images, and to build one takes a millisecond.
+    Cached by the bytes of the profile: many images share one, and building a conversion takes a millisecond.
     """
     from PIL import ImageCms
 
@@ -145,7 +144,7 @@ def _changes_nothing(found: Conversion) -> bool:
 
 
 def attached(blob: bytes, format: str, profile: bytes) -> bytes:
-    """A file that `encode` made (JPEG, PNG or WebP), with an RGB profile in it."""
+    """Embed an RGB profile in a file that `encode` made (JPEG, PNG or WebP)."""
     if format == "jpg":
         at = 4 + int.from_bytes(blob[4:6], "big")  # behind JFIF's segment, which comes first
         count = -(-len(profile) // _JPEG_PART)

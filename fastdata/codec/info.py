@@ -1,4 +1,4 @@
-"""ImageInfo: what a file says of its picture before anything is decoded."""
+"""ImageInfo: what the header of an image file states."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fastdata.size import Size
 
 Data = bytes | bytearray | memoryview
-"""What every function of the codec takes: contiguous bytes, read and never changed."""
+"""The input of every function of the codec: contiguous bytes, never changed."""
 
-# Twice the size at which Pillow warns, where it refuses by itself; half a gigabyte of RGB.
+# Twice the size at which Pillow warns, at which Pillow itself raises; half a gigabyte of RGB.
 MAX_PIXELS = 178_956_970
 # No image needs more than this for a pixel (four channels of 16 bits), and headers need little.
 _MOST_BYTES_PER_PIXEL = 8
@@ -17,31 +17,31 @@ _HEADER_BYTES = 64 << 20
 
 
 def most_bytes(max_pixels: int) -> int:
-    """What an encoded image of so many pixels may take; what is longer is refused before it is read."""
+    """The most bytes that an encoded image of this many pixels may have; a longer one is refused before it is read."""
     return _MOST_BYTES_PER_PIXEL * max_pixels + _HEADER_BYTES
 
 
-# libjpeg stops a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits; libpng writes no
-# longer sides unless it is told to, which OpenCV does not.
+# libjpeg's limit is a little below the 16 bits of a JPEG's frame header; a WebP's sides have 14 bits; libpng's limit
+# can be raised, but OpenCV does not.
 LONGEST_SIDES = {"jpg": 65_500, "webp": 16_383, "png": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What a header says.
+    """What a header states.
 
     Attributes:
         format: the kind of file, as `sniff` names it.
-        width: stored width, before any turn.
-        height: stored height, before any turn.
-        orientation: how the stored picture is to be turned, by EXIF's numbers 1 to 8.
+        width: stored width, before the orientation is applied.
+        height: stored height, before the orientation is applied.
+        orientation: EXIF's orientation of the stored image, 1 to 8.
         bits: bits a sample.
         mode: `gray`, `rgb`, `palette`, `cmyk` or another name that the container gives its colours.
-        alpha: the file carries transparency of any sort.
+        alpha: the file has transparency of any sort.
         animated: there are more frames or pages than the first.
         lossless: decoding gives the pixels that were encoded.
-        cut: "" or in what way the data end early.
-        claimed: the most pixels that decoding may have to hold at once: a tile or frame can exceed the picture.
+        cut: how the data end early, "" if they do not.
+        claimed: the most pixels that decoding may have to hold at once: a tile or frame can exceed the image.
     """
 
     format: str
@@ -58,10 +58,10 @@ class ImageInfo:
 
     @property
     def pixels(self) -> int:
-        """The number that is held against `max_pixels`."""
+        """The number that `max_pixels` limits."""
         return max(self.width * self.height, self.claimed)
 
     @property
     def upright_size(self) -> Size:
-        """The size that is seen, after the turn."""
+        """The size after the orientation is applied."""
         return Size(self.height, self.width) if self.orientation < 5 else Size(self.width, self.height)

@@ -1,8 +1,8 @@
-"""The kinds of image files: what first bytes say, and what file endings say.
+"""The kinds of image files, by their first bytes and by their suffixes.
 
-Flows in: the start of a file, or a file's ending. Flows out: the name of a kind, which is also the record field that
-carries it. The content decides what is decoded; endings only decide what counts as an image when the content says
-nothing (an empty `.jpg` is rejected, an empty `.txt` is ignored).
+The name of a kind is also the record field that holds such a file. The content decides how a file is decoded; its
+suffix only decides whether it counts as an image if the content is of no known kind (an empty `.jpg` is rejected, an
+empty `.txt` is ignored).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# Kinds that are decoded, with every ending that people give them.
+# Kinds that are decoded, with every suffix in use.
 _READ: dict[str, tuple[str, ...]] = {
     "jpg": (".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".jfi", ".pjpeg", ".pjp", ".mpo"),
     "png": (".png", ".apng"),
@@ -28,7 +28,7 @@ _READ: dict[str, tuple[str, ...]] = {
     "ico": (".ico",),
 }
 
-# Kinds that are known and refused: what they are, and what to do about it.
+# Kinds that are known but not decoded: what they are, what to do instead, and their suffixes.
 _CONVERT = "convert it to PNG or JPEG first"
 _CAMERAS = (
     ".dng", ".crw", ".cr2", ".cr3", ".nef", ".nrw", ".arw", ".sr2", ".srf", ".orf", ".raf", ".rw2", ".rwl", ".pef",
@@ -81,16 +81,16 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
 READABLE: frozenset[str] = frozenset(_READ) | {"npy"}
 """Kinds that `decode` turns into RGB."""
 
-UNSUPPORTED: Mapping[str, str] = MappingProxyType({name: words for name, (words, _) in _REFUSED.items()})
+UNSUPPORTED: Mapping[str, str] = MappingProxyType({name: message for name, (message, _) in _REFUSED.items()})
 """Kind -> what it is and the next step, for kinds that are recognised and refused."""
 
 IMAGE_SUFFIXES: Mapping[str, str] = MappingProxyType(
     {suffix: name for name, suffixes in _READ.items() for suffix in suffixes}
     | {suffix: name for name, (_, suffixes) in _REFUSED.items() for suffix in suffixes}
 )
-"""Lower-case ending, dot included -> kind. Refused kinds are here too, so that such files are named, not ignored."""
+"""Lower-case suffix, dot included -> kind. Refused kinds are here too, so that such files are reported, not ignored."""
 
-# Bytes that `sniff` looks at; enough for SVG's prologue. More may be passed, it makes no difference (but for Targa).
+# Bytes that `sniff` looks at; enough for SVG's prologue. More make a difference for Targa only.
 SNIFF_BYTES = 512
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -150,10 +150,10 @@ _HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", 
 
 
 def sniff(data: bytes | bytearray | memoryview) -> str | None:
-    """The kind of image that the first bytes belong to, None where they belong to none.
+    """The kind of image that begins with these bytes, None if it is unknown.
 
     Names are those of record fields (`jpg`, `png`, `tif`, ...); those in `UNSUPPORTED` are recognised and not decoded.
-    A name promises the signature, not that the file is whole or can be decoded.
+    Only the signature is checked, not that the file is whole or can be decoded.
     """
     head = bytes(data[:SNIFF_BYTES])
     if not head:
@@ -211,5 +211,5 @@ def _textual(head: bytes) -> str | None:
 
 
 def _targa(data: bytes | bytearray | memoryview) -> str | None:
-    """Targa has its signature at the end, so it is known only where the whole file was passed."""
+    """Targa has its signature at the end, so it is recognised only if the whole file was passed."""
     return "tga" if bytes(data[-18:]) == b"TRUEVISION-XFILE.\0" else None

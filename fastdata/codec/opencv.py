@@ -1,4 +1,4 @@
-"""OpenCV's decoder, silent: bytes and flags flow in, an array flows out, or None where it refuses, and what it said."""
+"""OpenCV's decoder without its log: what it writes is returned, not printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOR = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 
 def imdecode(data: Data, flags: int) -> tuple[NDArray[Any] | None, str]:
-    """What OpenCV makes of the data, None where it refuses or raises; and what it wrote.
+    """Decode with OpenCV: the pixels, None if it returns none or raises; and what it wrote.
 
     Raises:
         MemoryError: there is not enough memory.

@@ -1,8 +1,8 @@
-"""Decoding without a word: what decoders would log, warn or refuse by process-wide settings stays inside.
+"""Silence decoders: their logs, warnings and size limits are process-wide settings, which are changed during a decode.
 
-OpenCV's logger has one level for the process and Pillow has module-wide switches and Python's warning filters. Both are
-set for the moment of one decode and put back, so that nobody else's setting is changed for good. The locks are made
-anew in forked children, whose parent may have forked while another thread held them.
+OpenCV's logger has one level for the process; Pillow has module-wide switches and uses Python's warning filters. Both
+are set for one decode and restored, so that no setting of the program is changed for good. A forked child makes new
+locks, since another thread of its parent may have held them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Silence:
     def __enter__(self) -> None:
         with self.lock:
             if not self.inside:
-                self.level = _LOG.setLogLevel(_LOG.LOG_LEVEL_SILENT)  # gives back the level before
+                self.level = _LOG.setLogLevel(_LOG.LOG_LEVEL_SILENT)  # returns the level before
             self.inside += 1
 
     def __exit__(self, *_: object) -> None:
@@ -39,7 +39,7 @@ class _Silence:
                 _LOG.setLogLevel(self.level)
 
     def after_fork(self) -> None:
-        """In the child only the forking thread lives, and it is not inside."""
+        """Only the forking thread runs in the child, and it is not inside."""
         self.lock = threading.Lock()
         if self.inside:
             self.inside = 0
@@ -52,9 +52,10 @@ _pillow_lock = threading.RLock()
 
 @contextlib.contextmanager
 def pillow(*, lenient: bool) -> Iterator[None]:
-    """Pillow without warnings and without its own size limit (ours has been held before); lenient with cut data.
+    """Use Pillow without warnings and without its own size limit (`max_pixels` has been checked).
 
-    One thread at a time: these switches and Python's warning filters belong to the whole process.
+    `lenient` fills the missing pixels of cut data. One thread at a time: these switches and Python's warning filters
+    belong to the whole process.
     """
     from PIL import Image, ImageFile
 

@@ -1,7 +1,6 @@
-"""What bytes are, before anything is decoded: their kind, and what their header says.
+"""Inspect encoded images before anything is decoded: their kind (`sniff`) and their header (`probe`).
 
-Flows in: a file's bytes. Flows out: a kind (`sniff`) or an `ImageInfo` (`probe`). Promises: pure Python, no memory
-taken for pixels, no exception but those of `fastdata.errors`, whatever the bytes.
+Pure Python, which allocates no memory for pixels and raises only exceptions of `fastdata.errors`, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ _READERS = {
 
 
 def probe(data: Data) -> ImageInfo:
-    """Reads a file's header.
+    """Read the header of a file.
 
     Args:
-        data: the whole file. A part of it is told as cut.
+        data: the whole file. A part of it is reported as cut.
 
     Returns:
-        Size, turn, kind of samples, and whether the data end early.
+        Size, orientation, kind of samples, and whether the data end early.
 
     Raises:
         UnsupportedError: a known kind that is not read; the message says what to do.
         CutError: the data end before the size is known.
-        DecodeError: no image, or a header that makes no sense.
+        DecodeError: the data are not an image, or the header is invalid.
     """
     # JPEG first and without a table: this is the path of nearly every training image.
     kind = "jpg" if data[:3] == b"\xff\xd8\xff" and data[3:4] != b"\xf7" else sniff(data)
@@ -58,8 +57,8 @@ def probe(data: Data) -> ImageInfo:
     except (DecodeError, MemoryError):
         raise
     except Exception as error:
-        words = f"the {str(kind).upper()} header cannot be read: {type(error).__name__}: {error!s:.200}"
-        raise DecodeError(words) from error
+        message = f"the {str(kind).upper()} header cannot be read: {type(error).__name__}: {error!s:.200}"
+        raise DecodeError(message) from error
 
 
 def _refusal(data: Data, kind: str | None) -> DecodeError:
@@ -67,4 +66,4 @@ def _refusal(data: Data, kind: str | None) -> DecodeError:
         return UnsupportedError(f"{UNSUPPORTED[kind]}")
     if not len(data):
         return DecodeError("the file is empty")
-    return DecodeError(f"no image: the data begin with {bytes(data[:12])!r}, which no known kind of image does")
+    return DecodeError(f"not an image of a known kind: the data begin with {bytes(data[:12])!r}")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def upright(rgb: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """The image as it is to be seen: a new contiguous array, or `rgb` itself where nothing is to be done."""
+    """Turn a stored image upright: a new contiguous array, or `rgb` itself if it is upright."""
     if orientation == 1:
         return rgb
     if orientation in (5, 7):  # mirrored along a diagonal: OpenCV's transpose, half a turn more for 7

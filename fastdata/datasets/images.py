@@ -26,7 +26,7 @@ from fastdata.errors import OptionError
 from fastdata.fields.selection import Selection
 from fastdata.formats.base import Reader, allowed_pixels
 from fastdata.sample import SampleDecoder
-from fastdata.transforms.callables import Form, PictureCall, check_form
+from fastdata.transforms.callables import Form, TransformCall, check_form
 from fastdata.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -208,12 +208,12 @@ class ImageDataset(Dataset[Any]):
             )  # fmt: skip
         return made[-1]
 
-    def _taken_apart(self) -> tuple[Pipeline, PictureCall | None]:
+    def _taken_apart(self) -> tuple[Pipeline, TransformCall | None]:
         """What is done with images, and what is called with image and label."""
         if self.transforms is None:
             return Pipeline(self.transform, self.form), None
         check_form([self.transforms], self.form)
-        return Pipeline(self.transform, self.form), PictureCall(self.transforms, joint=True, form=self.form)
+        return Pipeline(self.transform, self.form), TransformCall(self.transforms, joint=True, form=self.form)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples of a batch, as a DataLoader's fetcher asks for them."""

@@ -1,1 +1,1 @@
-"""What samples are made of: for each kind of value how it is decoded, moved by geometry, encoded and batched."""
+"""The kinds of values in samples: how each is decoded, moved by geometry, encoded and batched."""

@@ -14,14 +14,14 @@ V = TypeVar("V")
 
 
 class Field(ABC, Generic[V]):
-    """How one kind of value is decoded, moved, encoded and batched. Small and immutable: workers are sent theirs.
+    """How one kind of value is decoded, moved, encoded and batched. Small and immutable, since it is sent to workers.
 
     Attributes:
         suffixes: the names of record fields that hold such a value, in the order in which they are looked for.
         repeats: a record may hold several, as `NAME.SUFFIX`.
-        moves: geometry changes the value, so it goes through the plan of its sample's image.
+        moves: geometry changes the value, so the plan of its sample's image is applied to it.
         slot: the value is an array of one shape and type in all samples, and lies in the buffers of a batch. Other
-            values come to the consumer as Python objects.
+            values reach the consumer as Python objects.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -31,14 +31,14 @@ class Field(ABC, Generic[V]):
 
     @abstractmethod
     def decode(self, data: Data, /) -> V:
-        """The value that a record field's bytes hold. The bytes are only right during the call.
+        """Decode the bytes of a record's field. They are valid only during the call.
 
         Raises:
-            FormatError: they hold none. The message names neither record nor field, which the caller knows.
+            FormatError: they hold no such value. The message names neither record nor field; the caller adds them.
         """
 
     def apply(self, value: V, plan: Plan, /) -> V:  # noqa: ARG002
-        """What becomes of the value by the plan of its sample's image."""
+        """Apply the plan of its sample's image to the value."""
         return value
 
     def make(self, data: Data, plan: Plan | None, /) -> V:
@@ -47,14 +47,14 @@ class Field(ABC, Generic[V]):
         return self.apply(value, plan) if self.moves and plan is not None else value
 
     def stem(self, record_name: str) -> str:
-        """What stands before the suffix in the name of a record's field, with the dot: "left." of `left.mask.png`."""
+        """The name of a record's field before its suffix, with the dot: "left." of `left.mask.png`."""
         suffix = max((each for each in self.suffixes if record_name.endswith(each)), key=len, default=record_name)
         return record_name[: -len(suffix)]
 
     @abstractmethod
     def encode(self, value: V, /) -> tuple[str, bytes]:
-        """The suffix and the bytes of a record field that holds the value."""
+        """The suffix and the bytes of a record field that holds this value."""
 
     @abstractmethod
     def collate(self, values: Sequence[V | None], /) -> Any:
-        """The values of a batch as the consumer gets them. None stands for a record without the field."""
+        """Batch values. None stands for a record without the field."""

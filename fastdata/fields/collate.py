@@ -1,4 +1,4 @@
-"""Columns of batches: the values of one field in, a tensor or a list out. torch is imported where it is called."""
+"""Batch the values of one field into a tensor or a list. torch is imported on the first call."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def stacked(values: Sequence[Any]) -> Any:
 
 
 def image_tensor(image: Any) -> Any:
-    """An H x W x C array as a C x H x W tensor of the same memory, where torch takes it; anything else as it is."""
+    """An H x W x C array as a C x H x W tensor of the same memory if torch accepts it; anything else unchanged."""
     import torch
 
     if isinstance(image, np.ndarray) and image.ndim == 3 and image.dtype.kind in "biuf":
         array: NDArray[Any] = image
-        if not array.flags.writeable or min(array.strides) < 0:  # torch takes neither
+        if not array.flags.writeable or min(array.strides) < 0:  # torch accepts neither
             array = array.copy()
         return torch.from_numpy(array).permute(2, 0, 1)
     return image

@@ -30,7 +30,7 @@ class ImageField(Field[RGB]):
 
     Args:
         rules: how it is decoded.
-        encoding: the kind of file that it is written as.
+        encoding: the kind of file to write.
         quality: 1 to 100, for "jpg" and "webp".
     """
 
@@ -50,7 +50,7 @@ class ImageField(Field[RGB]):
         return render_array(value, plan)
 
     def make(self, data: Data, plan: Plan | None) -> RGB:
-        """Of a JPEG with a crop index and of raw pixels, only what the plan needs is decoded."""
+        """Decode only what the plan needs, if the bytes are an indexed JPEG or raw pixels, and apply the plan."""
         return self.decode(data) if plan is None else render_plan(open_encoded(data, self.rules), plan)
 
     def encode(self, value: RGB) -> tuple[str, bytes]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fastdata.codec.info import Data
 
-# How much of a field's bytes a message quotes.
+# How many of a field's bytes a message quotes.
 _SHOWN = 40
 
 
@@ -62,7 +62,7 @@ class TextField(Field[str]):
 
 @dataclass(frozen=True)
 class JsonField(Field[Any]):
-    """What JSON holds: dicts, lists, strings and numbers. Batches hold a list."""
+    """A JSON value: dicts, lists, strings and numbers. Batches hold a list."""
 
     suffixes = ("json", "jsn")
     repeats = True
@@ -85,7 +85,7 @@ class BytesField(Field[bytes]):
     """Bytes as they are stored, under the name that they have in the record. Batches hold a list of bytes.
 
     Args:
-        name: the name that they are written under.
+        name: of the record field to write.
     """
 
     name: str = "bin"

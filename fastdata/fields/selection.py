@@ -1,4 +1,4 @@
-"""Selection: what of a record its consumer wants, by the names given as `fields`."""
+"""Selection: the values of a sample, by the names given as `fields`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fastdata.fields.plain import BytesField
 from fastdata.fields.table import FIELDS
 from fastdata.manifest import Manifest
 
-# What a sample has of every record, whatever fields it was stored with. All but the image stand in the index.
+# Values that every sample has, whatever fields its record has. All but the image are in the index.
 ALWAYS = ("image", "label", "key", "index")
 
 
 class Stored(NamedTuple):
-    """A record's field that is read for a sample, beside the image.
+    """A record's field that is read for a sample, besides the image.
 
     Attributes:
-        name: what it is called in samples.
-        record_name: what it is called in records.
-        field: how its bytes become a value.
+        name: its name in samples.
+        record_name: its name in records.
+        field: how its bytes are decoded.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a record its consumer wants.
+    """The values of a sample that its consumer asked for.
 
     Attributes:
-        names: what samples hold, in this order.
+        names: the values, in this order.
         as_dict: samples are dicts by name; else tuples.
-        target: the name of what models learn to predict.
-        stored: the record fields to be read, beside the image.
+        target: the name of the value that models learn to predict.
+        stored: the record fields to read, besides the image.
     """
 
     names: tuple[str, ...]
@@ -48,40 +48,40 @@ class Selection:
 
     @classmethod
     def of(cls, fields: Sequence[str] | None, manifest: Manifest) -> Selection:
-        """What `fields` asks for.
+        """The selection of the values named in `fields`.
 
         Args:
             fields: a field's name ("image", "label", "text", ...) for the decoded value, or the name of a record's
                 field ("txt", "mask.png") for its bytes. None: the pair of image and target.
-            manifest: says which fields the records have.
+            manifest: lists the fields of the records.
 
         Raises:
-            OptionError: not a sequence of names, or a name that there is not.
+            OptionError: not a sequence of names, or an unknown name.
         """
         names = ("image", manifest.target) if fields is None else _names(fields)
-        there = _stored(manifest)
+        available = _stored(manifest)
         for name in names:
-            if name not in ALWAYS and name not in there:
-                choice("each of fields", name, (*ALWAYS, *there))
-        stored = tuple(there[name] for name in names if name in there)
+            if name not in ALWAYS and name not in available:
+                choice("each of fields", name, (*ALWAYS, *available))
+        stored = tuple(available[name] for name in names if name in available)
         return cls(names, fields is not None, manifest.target, stored)
 
     @property
     def image(self) -> bool:
-        """Whether the image is wanted."""
+        """Whether the image is selected."""
         return "image" in self.names
 
 
 def _stored(manifest: Manifest) -> dict[str, Stored]:
-    """What can be read of the records beside the image, by name. A field's name goes before a record's own."""
-    there = {}
+    """The fields that can be read besides the image, by name. A field's name hides a record's field of that name."""
+    available = {}
     for name, field in FIELDS.items():
         record_name = next((suffix for suffix in field.suffixes if suffix in manifest.fields), None)
         if record_name is not None:
-            there[name] = Stored(name, record_name, field)
+            available[name] = Stored(name, record_name, field)
     for name in manifest.fields:
-        there.setdefault(name, Stored(name, name, BytesField(name)))
-    return {name: stored for name, stored in there.items() if name not in ALWAYS}
+        available.setdefault(name, Stored(name, name, BytesField(name)))
+    return {name: stored for name, stored in available.items() if name not in ALWAYS}
 
 
 def _names(fields: Any) -> tuple[str, ...]:

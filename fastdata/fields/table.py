@@ -8,7 +8,7 @@ from fastdata.fields.base import Field
 from fastdata.fields.image import ImageField
 from fastdata.fields.plain import BytesField, ClassField, JsonField, TextField
 
-# What a sample calls a value -> what it is. These names are none of the usual names of record fields.
+# Name of a value in samples -> its field. No name here is a usual name of a record's field.
 FIELDS: dict[str, Field[Any]] = {
     "image": ImageField(),
     "label": ClassField(),
@@ -18,7 +18,7 @@ FIELDS: dict[str, Field[Any]] = {
 
 
 def field_of(record_name: str) -> Field[Any]:
-    """What a record's field holds, by its name: `txt`, `caption.txt`. Bytes, where the table says nothing else."""
+    """The field for a name in a record, such as `txt` or `caption.txt`; `BytesField` if the table has none."""
     parts = record_name.split(".")
     for first in range(len(parts)):  # the longest suffix counts
         suffix = ".".join(parts[first:])

@@ -1,7 +1,7 @@
-"""Transforms that know their source box: geometry is planned first, so that only what it needs is decoded.
+"""Geometric transforms that are planned before an image is decoded, so that only the pixels they need are decoded.
 
-`geometry` holds the transforms, `plan` what they make, `render` the pixels, `targets` masks and boxes, `pipeline` what
-the loader and the data sets work with. Importing this package imports neither torch nor OpenCV.
+`geometry` has the transforms, `plan` the value that they compute, `render` makes the pixels, `targets` transforms masks
+and boxes, `pipeline` is what the loader and the data sets use. Importing this package imports neither torch nor OpenCV.
 """
 
 from fastdata.transforms.geometry import (

@@ -1,10 +1,10 @@
-"""Engines that shrink with an antialiased bilinear filter, as Pillow and torchvision have it.
+"""Engines that shrink with an antialiased bilinear filter, as in Pillow and torchvision.
 
-All are within 1 level of each other and of Pillow. `best_engine` gives the first that can be loaded:
+All are within 1 level of each other and of Pillow. `best_engine` returns the first that can be loaded:
 
 - cykooz-resizer: needs no torch, so workers stay small;
-- torch's uint8 kernel, which is as fast and usually installed, but costs a process the import of torch;
-- Pillow, for platforms where neither can be loaded.
+- torch's uint8 kernel, which is as fast and usually installed, but the process must import torch;
+- Pillow, for platforms on which neither can be loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Region = tuple[float, float, float, float]
 
 
 class Shrink(Protocol):
-    """How every engine is called."""
+    """The signature of every engine."""
 
     def __call__(self, pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:
         """Resize.
@@ -33,7 +33,7 @@ class Shrink(Protocol):
             pixels: in any layout.
             size: of the result.
             region: (x0, y0, x1, y1) within `pixels`; the filter reaches beyond it where there are pixels.
-            out: a contiguous array of the result's shape that may be used.
+            out: a contiguous array of the result's shape that the engine may write to.
 
         Returns:
             `out`, or an array of its own, which may be read-only.
@@ -41,7 +41,7 @@ class Shrink(Protocol):
 
 
 class Engine(NamedTuple):
-    """A way to shrink: its name with its version, whether it takes regions, and the function."""
+    """An engine: its name with its version, whether it takes regions, and the function."""
 
     name: str
     regions: bool
@@ -53,8 +53,8 @@ def best_engine(*, torch: bool = True) -> Engine:
     """The best engine that can be loaded.
 
     Args:
-        torch: whether this process may import torch. Pass False where it must not, as in the workers of a conversion,
-            and where the pixels must not depend on whether torch is installed.
+        torch: whether this process may import torch. Pass False if it must not, as in the workers of a conversion, and
+            if the pixels must not depend on whether torch is installed.
     """
     for load in (cykooz, pytorch) if torch else (cykooz,):
         try:
@@ -70,21 +70,21 @@ def engine_name() -> str:
 
 
 def cykooz() -> Engine:
-    """cykooz-resizer (the Rust crate fast_image_resize): quick, small, and takes regions."""
+    """cykooz-resizer (the Rust crate fast_image_resize): fast, small, and takes regions."""
     from importlib.metadata import version
 
     from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
 
     bilinear, kind = ResizeAlg.convolution(FilterType.bilinear), PixelType.U8x3
     plain = ResizeOptions(resize_alg=bilinear, use_alpha=False)
-    own = threading.local()  # a resizer keeps buffers, and refuses a second thread at the same time
+    thread = threading.local()  # a resizer has buffers, and refuses a second thread at the same time
 
     def tools(size: Size) -> tuple[Any, Any]:
-        if not hasattr(own, "resizer"):
-            own.resizer, own.size = Resizer(), Size(0, 0)
-        if own.size != size:  # one result is kept: most runs have one size
-            own.size, own.target = size, ImageData(size.width, size.height, kind)
-        return own.resizer, own.target
+        if not hasattr(thread, "resizer"):
+            thread.resizer, thread.size = Resizer(), Size(0, 0)
+        if thread.size != size:  # one target is reused: most runs have one size
+            thread.size, thread.target = size, ImageData(size.width, size.height, kind)
+        return thread.resizer, thread.target
 
     def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
         resizer, target = tools(size)
@@ -100,8 +100,8 @@ def cykooz() -> Engine:
 
 
 def pytorch() -> Engine:
-    """torch's uint8 kernel: as quick and always there, but it costs a process torch's import; no regions."""
-    torch = importlib.import_module("torch")  # only here, and only where an engine is wanted
+    """torch's uint8 kernel: as fast, but the process must import torch; takes no regions."""
+    torch = importlib.import_module("torch")  # imported only if this engine is used
     kernel = torch.ops.aten._upsample_bilinear2d_aa.out
 
     def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
@@ -117,12 +117,12 @@ def pytorch() -> Engine:
 
 
 def pillow() -> Engine:
-    """Pillow, which is always there, and several times slower; takes regions."""
+    """Pillow: always installed, several times slower; takes regions."""
     import PIL
     from PIL import Image
 
     def shrink(pixels: RGB, size: Size, region: Region | None = None, out: RGB | None = None) -> RGB:  # noqa: ARG001
-        picture = Image.fromarray(np.ascontiguousarray(pixels))
-        return np.asarray(picture.resize((size.width, size.height), Image.Resampling.BILINEAR, box=region))
+        image = Image.fromarray(np.ascontiguousarray(pixels))
+        return np.asarray(image.resize((size.width, size.height), Image.Resampling.BILINEAR, box=region))
 
     return Engine(f"pillow {PIL.__version__}", True, shrink)

@@ -1,8 +1,8 @@
-"""The geometric transforms: each maps a plan and a few uniform numbers to the next plan.
+"""The geometric transforms: each maps a plan and a few random numbers to the next plan.
 
-In: torchvision's parameters. Out: a frozen, picklable value. `apply_to(plan, numbers)` takes as many numbers in [0, 1)
-as `draws` says and touches no pixel; ranges, rounding and fallbacks are torchvision v2's. Called with a picture, a
-transform draws its numbers from Python's `random` and does the whole work, so that it also serves in any other chain.
+They take torchvision's parameters and are frozen and picklable. `apply_to(plan, numbers)` takes `draws` numbers in
+[0, 1) and touches no pixel; ranges, rounding and fallbacks are torchvision v2's. Called with an image, a transform
+draws its numbers from Python's `random` and returns the pixels, so that it also works in other chains of transforms.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from fastdata.size import Size
 from fastdata.transforms.plan import Plan
 from fastdata.transforms.sizes import fitting, longer, shorter
 
-# torchvision's number of tries at a crop of random area and aspect that fits into the picture.
+# torchvision's number of tries at a crop of random area and aspect that fits into the image.
 _TRIES = 10
 
 
 class Geometric(ABC):
-    """What all geometric transforms share."""
+    """Base class of the geometric transforms."""
 
     draws: ClassVar[int] = 0
     """How many numbers `apply_to` takes."""
 
     @abstractmethod
     def apply_to(self, plan: Plan, numbers: Sequence[float], /) -> Plan:
-        """The plan with this transform behind it."""
+        """Add this transform to the plan."""
 
     @abstractmethod
     def size_after(self, size: Size | None, /) -> Size | None:
-        """The size of the result for a source of this size (None: unknown); None where it depends on that."""
+        """The size of the result for a source of this size (None: unknown); None if it depends on an unknown size."""
 
     def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Transform an H x W x 3 uint8 picture; the result is a new array.
+        """Transform an H x W x 3 uint8 image; the result is a new array.
 
         Raises:
-            OptionError: not such an array.
+            OptionError: `image` is not such an array.
         """
         from fastdata.transforms.render import render_array  # which needs OpenCV; plans do not
 
@@ -59,11 +59,11 @@ class Geometric(ABC):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Geometric):
-    """A crop of random area and aspect at a random place, resized.
+    """Crop a random area of random aspect at a random position, and resize it.
 
     Args:
         size: of the result, an int (square) or (height, width).
-        scale: bounds of the crop's share of the picture's area.
+        scale: bounds of the crop's share of the image's area.
         ratio: bounds of its width / height.
         antialias: shrink with an antialiasing filter, as torchvision does by default; False is faster and aliases.
         interpolation: "bilinear", or torchvision's name of it; there is no other.
@@ -76,7 +76,7 @@ class RandomResizedCrop(Geometric):
     interpolation: Any = field(default="bilinear", repr=False, compare=False)
     _log_ratio: tuple[float, float] = field(init=False, repr=False, compare=False, default=(0.0, 0.0))
 
-    # Two for the first try's area and aspect, two for the place, and one that seeds the tries that are seldom needed.
+    # Two for the first try's area and aspect, two for the position, and one that seeds further tries, which are rare.
     draws: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class RandomResizedCrop(Geometric):
         return plan.crop((x, y, x + width, y + height)).resize(self.size, antialias=self.antialias)
 
     def _crop_size(self, source: Size, numbers: Sequence[float]) -> tuple[int, int]:
-        """(height, width) of the first try that fits, (0, 0) where none does."""
+        """(height, width) of the first try that fits, (0, 0) if none does."""
         full_height, full_width = source
         area = full_height * full_width
         (least, most), (low, high) = self.scale, self._log_ratio
@@ -131,7 +131,7 @@ class RandomResizedCrop(Geometric):
 
 @dataclass(frozen=True)
 class CenterCrop(Geometric):
-    """The middle; where the picture is smaller, black is laid around it.
+    """Crop the centre; a smaller image is padded with black.
 
     Args:
         size: of the result, an int (square) or (height, width).
@@ -160,11 +160,11 @@ class CenterCrop(Geometric):
 
 @dataclass(frozen=True)
 class Resize(Geometric):
-    """To a size: as torchvision has it, an int is the length of the shorter side, (height, width) is exact.
+    """Resize. As in torchvision, an int is the length of the shorter side, (height, width) is exact.
 
     Args:
         size: an int, (height, width), or None: the longer side becomes `max_size`.
-        max_size: bound for the longer side, only where `size` is an int; its length, where `size` is None.
+        max_size: if `size` is an int, the upper bound of the longer side; if `size` is None, its length.
         antialias: shrink with an antialiasing filter.
         interpolation: "bilinear", or torchvision's name of it; there is no other.
     """
@@ -202,7 +202,7 @@ class Resize(Geometric):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Geometric):
-    """Mirrored left to right, with probability `p`."""
+    """Mirror left to right with probability `p`."""
 
     p: float = 0.5
 
@@ -220,7 +220,7 @@ class RandomHorizontalFlip(Geometric):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(Geometric):
-    """Mirrored top to bottom, with probability `p`."""
+    """Mirror top to bottom with probability `p`."""
 
     p: float = 0.5
 
@@ -238,7 +238,7 @@ class RandomVerticalFlip(Geometric):
 
 @dataclass(frozen=True)
 class Letterbox(Geometric):
-    """As large as fits, in the middle of a plain background.
+    """Resize to fit into `size`, and centre the image on a plain background.
 
     One side becomes that of `size`; the other one keeps the aspect, rounded down as in `Resize`.
 

@@ -1,8 +1,7 @@
-"""Pipeline: what a user gives as `transform`, taken apart once: geometry that becomes a plan, and callables behind it.
+"""Pipeline: a user's `transform`, split once into leading geometric transforms and the callables after them.
 
-In: None, one transform or a sequence. Out: `plan(size, numbers)` for the geometric ones that lead, and `callables` for
-all that follow. The numbers of a whole batch are drawn at once, as a pure function of (seed, epoch, index, occurrence),
-so that a sample's plan depends neither on the batch nor on the process it is made in.
+The geometric transforms become a `Plan`. The random numbers of a whole batch are drawn at once, as a pure function of
+(seed, epoch, index, occurrence), so that a sample's plan depends neither on its batch nor on the process it is made in.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fastdata.checks import refuse
 from fastdata.errors import OptionError
 from fastdata.seeding import keys, uniform
 from fastdata.size import Size
-from fastdata.transforms.callables import Form, PictureCall, check_form
+from fastdata.transforms.callables import Form, TransformCall, check_form
 from fastdata.transforms.geometry import Geometric
 from fastdata.transforms.plan import Plan
 
@@ -25,24 +24,24 @@ if TYPE_CHECKING:
     from fastdata.codec.decode import Rules
     from fastdata.codec.info import Data
 
-# The stream of numbers that plans draw from; the order of an epoch takes lower ones.
+# The stream of random numbers for plans; the order of an epoch takes lower ones.
 STREAM = 16
 
 
 class Pipeline:
-    """A transform, or several, in two parts.
+    """One or several transforms, in two parts.
 
     Args:
         transforms: None, a geometric transform, any callable, or a sequence of these.
-        form: what the first callable is called with: "array", "tensor", "pil"; None goes by whose it is.
+        form: what the first callable is called with: "array", "tensor" or "pil"; None decides by its library.
 
     Attributes:
-        geometric: the geometric transforms that lead.
-        callables: everything from the first other one on.
+        geometric: the leading geometric transforms.
+        callables: everything from the first other transform on.
         draws: how many numbers a sample takes.
 
     Raises:
-        OptionError: something that cannot be called.
+        OptionError: something is not callable.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class Pipeline:
         check_form(given, form)
         leading = next((at for at, one in enumerate(given) if not isinstance(one, Geometric)), len(given))
         self.geometric: tuple[Geometric, ...] = given[:leading]
-        # What one of them returns goes on to the next as it is.
-        self.callables = tuple(PictureCall(one, form=None if at else form) for at, one in enumerate(given[leading:]))
+        # What one callable returns is passed to the next unchanged.
+        self.callables = tuple(TransformCall(one, form=None if at else form) for at, one in enumerate(given[leading:]))
         self.draws = sum(one.draws for one in self.geometric)
         self._steps: list[tuple[Callable[[Plan, Sequence[float]], Plan], int, int]] = []
         start = 0
@@ -63,7 +62,7 @@ class Pipeline:
 
     @property
     def size(self) -> Size | None:
-        """The size of every planned image, None where it depends on the source."""
+        """The size of every planned image, None if it depends on the source."""
         size: Size | None = None
         for one in self.geometric:
             size = one.size_after(size)
@@ -72,7 +71,7 @@ class Pipeline:
     def numbers(
         self, seed: int, epoch: int, indices: ArrayLike, occurrences: ArrayLike = 0, view: int = 0
     ) -> NDArray[np.float64]:
-        """A row of `draws` numbers in [0, 1) for each index, at each occurrence in the epoch and in each view anew."""
+        """A row of `draws` numbers in [0, 1) for each index, different in each occurrence and each view."""
         return uniform(keys(seed, epoch, indices, stream=STREAM, occurrences=occurrences, view=view), self.draws)
 
     def plan(self, size: tuple[int, int], row: Sequence[float]) -> Plan:
@@ -98,11 +97,11 @@ class Pipeline:
 
         return render(data, self, row, out=out, exact=exact, rules=rules or DEFAULT_RULES, notes=notes)
 
-    def call(self, picture: Any, label: Any = None) -> Any:
-        """The picture after the callables."""
+    def call(self, image: Any, label: Any = None) -> Any:
+        """Call the callables on an image, one after the other."""
         for one in self.callables:
-            picture, label = one(picture, label)
-        return picture
+            image, label = one(image, label)
+        return image
 
     def __repr__(self) -> str:
         return f"Pipeline({[*self.geometric, *self.callables]!r})"

@@ -1,16 +1,15 @@
-"""Plan: what becomes of a picture's geometry, as a value, before a single pixel is decoded.
+"""Plan: the geometry of one image as a value, computed before any pixel is decoded.
 
-In: the size of an upright picture, and crops, resizes, flips and paddings in any order. Out: the region of the source
-that is needed, and what is done with it. The same plan serves the image, its mask and its boxes.
+Crops, resizes, flips and paddings, in any order, become the region of the source that is needed and what is done with
+it. The same plan applies to the image, its mask and its boxes.
 
 A plan is one resize with what surrounds it, in this order:
 
     region `box` of the source -> resized to `size` -> only its `window` -> mirrored -> laid on `canvas`
 
-Crops and flips that come later are brought into this form by arithmetic: a crop behind a resize narrows the window, a
-crop behind a flip is mirrored. What cannot be (a second resize, a second colour of padding) starts a new plan whose
-source is what the one `before` gives. `exact` arithmetic holds throughout: pixels are those that doing one step after
-the other would give, as torchvision does.
+Later crops and flips are brought into this form by arithmetic: a crop after a resize narrows the window, a crop after a
+flip is mirrored. A step that does not fit (a second resize, a second colour of padding) starts a new plan, whose source
+is the result of the one `before`. The pixels are those of doing one step after the other, as torchvision does.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ class Plan(NamedTuple):
     A tuple, since each sample makes several: a frozen dataclass takes three times as long.
 
     Attributes:
-        source: the size of the upright picture, or of what `before` gives.
+        source: the size of the upright image, or of the result of `before`.
         box: the region of the source.
         size: what the region is resized to.
-        window: the box of the resized region that is wanted; None for all of it.
+        window: the box of the resized region that is kept; None for all of it.
         flip_x: mirrored left to right.
         flip_y: mirrored top to bottom.
         canvas: what the result is laid on.
         antialias: shrink with an antialiasing filter.
-        before: the plan that makes this one's source; None where that is the picture itself.
+        before: the plan that makes this one's source; None if that is the image itself.
     """
 
     source: Size
@@ -66,7 +65,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def whole(cls, source: tuple[int, int]) -> Plan:
-        """The image of (height, width) as it is."""
+        """The plan that leaves an image of (height, width) unchanged."""
         height, width = source
         size = Size(height, width)
         return cls(size, (0, 0, width, height), size)
@@ -79,7 +78,7 @@ class Plan(NamedTuple):
 
     @property
     def content(self) -> Size:
-        """The size of what is made of the source, without a canvas."""
+        """The size of the result without its canvas."""
         if self.window is None:
             return self.size
         x0, y0, x1, y1 = self.window
@@ -97,24 +96,24 @@ class Plan(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the result is anything else than the picture as it is."""
+        """Whether the result differs from the image."""
         x0, y0, x1, y1 = self.box
         whole = (x0, y0) == (0, 0) and (y1, x1) == self.source == self.size and self.before is None
         return not whole or self.flip_x or self.flip_y or self.canvas is not None
 
     @property
     def first(self) -> Plan:
-        """The plan whose source is the picture."""
+        """The plan whose source is the image."""
         plan = self
         while plan.before is not None:
             plan = plan.before
         return plan
 
     def crop(self, box: Box) -> Plan:
-        """A region of the result, which must lie inside it."""
+        """Crop the result to a box, which must lie inside it."""
         if self.canvas is None:
             return self._narrowed(box, None)
-        # The part of the box that the picture covers, and the background that is left around it.
+        # The part of the box that the image covers, and the background that is left around it.
         canvas = self.canvas
         height, width = self.content
         left, top = min(max(box[0] - canvas.x, 0), width), min(max(box[1] - canvas.y, 0), height)
@@ -126,7 +125,7 @@ class Plan(NamedTuple):
         return self._narrowed((left, top, right, bottom), Canvas(size, x, y, canvas.fill))
 
     def _narrowed(self, part: Box, canvas: Canvas | None) -> Plan:
-        """Only a part of the content, told as it is seen after the flips."""
+        """Only a part of the content, given in coordinates after the flips."""
         a0, b0, a1, b1 = part
         height, width = self.content
         if self.flip_x:
@@ -147,7 +146,7 @@ class Plan(NamedTuple):
         )  # fmt: skip
 
     def resize(self, size: tuple[int, int], *, antialias: bool = True) -> Plan:
-        """The result, resized to (height, width)."""
+        """Resize the result to (height, width)."""
         if size == self.out_size:
             return self
         height, width = size
@@ -159,7 +158,7 @@ class Plan(NamedTuple):
         return Plan.whole(self.out_size)._replace(size=size, antialias=antialias, before=self)
 
     def flip(self, *, x: bool = False, y: bool = False) -> Plan:
-        """The result, mirrored."""
+        """Mirror the result."""
         if not x and not y:
             return self
         canvas = self.canvas
@@ -177,7 +176,7 @@ class Plan(NamedTuple):
         )  # fmt: skip
 
     def pad(self, size: tuple[int, int], x: int, y: int, fill: Fill) -> Plan:
-        """The result on a background of (height, width), its upper left corner at (x, y)."""
+        """Lay the result on a background of (height, width), its upper left corner at (x, y)."""
         if size == self.out_size:
             return self
         height, width = size
@@ -202,7 +201,7 @@ def needed(plan: Plan) -> Box:
 
 
 def _span(start: int, stop: int, size: int, first: int, last: int) -> tuple[int, int]:
-    """The source pixels that the resized pixels first..last - 1 of start..stop take part of."""
+    """The source pixels that the resized pixels first..last - 1 of start..stop depend on."""
     scale = (stop - start) / size
     # The filter is a triangle that reaches one pixel of the coarser grid to both sides of a pixel's middle; one more
     # source pixel covers rounding.
@@ -213,10 +212,10 @@ def _span(start: int, stop: int, size: int, first: int, last: int) -> tuple[int,
 
 
 def stages(plan: Plan, wanted: Callable[[Plan], Box] = needed) -> list[Plan]:
-    """The plan and all before it, first to last, each cut down to what the next one wants of it.
+    """The plan and all before it, first to last, each cropped to what the next one needs.
 
-    The boxes stay in the coordinates of all that comes before; what a stage is given begins at the corner of
-    `wanted(stage)`.
+    The boxes keep the coordinates of the uncropped stage before; the pixels that a stage receives begin at the corner
+    of `wanted(stage)`.
     """
     out = [plan]
     while plan.before is not None:
@@ -230,8 +229,8 @@ def reduction(plan: Plan, *, headroom: int = 1) -> int:
 
     Args:
         plan: the plan whose source is decoded.
-        headroom: the region is still this many times as large as its target in both directions. 1 loses nothing that
-            the target could show. 2 leaves whole pixels to average, so that the scale is hardly seen in the result.
+        headroom: the reduced region stays this many times as large as its target in both directions. 1 loses no detail
+            of the target. 2 leaves whole pixels to average, so that the scale is hardly seen in the result.
     """
     (height, width), (x0, y0, x1, y1) = plan.size, plan.box
     if x1 - x0 < 2 * headroom * width or y1 - y0 < 2 * headroom * height:

@@ -1,8 +1,8 @@
-"""Render: encoded bytes and a plan flow in, exactly the planned pixels flow out, into a given place.
+"""Render an encoded image by a plan.
 
-The way of one image: its size, the plan for that, the region that the plan needs, the decoded region, and the plan
-carried out on it. The pixels are the same whether a part of the image or all of it was decoded. A JPEG is decoded at
-1/2, 1/4 or 1/8 where the planned region is at least that many times its target in both directions, unless `exact`.
+The size of the image gives the plan, the plan gives the region to decode, and the plan is carried out on the decoded
+region. The pixels are the same whether a part of the image or all of it was decoded. A JPEG is decoded at 1/2, 1/4 or
+1/8 if the planned region is at least that many times its target in both directions, unless `exact`.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def render(
 
     Args:
         data: the whole file, any bytes-like; never changed.
-        pipeline: whose geometric transforms make the plan.
-        numbers: what these draw: a row of `pipeline.numbers`.
-        out: where the pixels go: contiguous H x W x 3 uint8 of the plan's size. None makes a new array.
+        pipeline: its geometric transforms make the plan.
+        numbers: their random numbers, a row of `pipeline.numbers`.
+        out: the array to write to: contiguous H x W x 3 uint8 of the plan's size. None makes a new array.
         exact: never decode a JPEG at a fraction of its size.
         rules: how images are decoded.
-        notes: takes what there is to say of the data.
+        notes: a line is appended for each repair and each report of a decoder.
 
     Returns:
         `out`, or a new array.
 
     Raises:
-        DecodeError: the data give no image.
+        DecodeError: the data cannot be decoded.
         OptionError: `out` has another shape than the plan gives.
     """
     return render_image(open_encoded(data, rules), pipeline, numbers, out=out, exact=exact, notes=notes)
@@ -69,7 +69,7 @@ def render_image(
     exact: bool = False,
     notes: list[str] | None = None,
 ) -> RGB:
-    """`render` for an image that is open already."""
+    """`render` for an opened image."""
     size = image.size
     plan = pipeline.plan(size, numbers)
     if out is None and not plan.changes:
@@ -85,26 +85,26 @@ def render_image(
 
 
 def render_plan(image: EncodedImage, plan: Plan, *, exact: bool = False, notes: list[str] | None = None) -> RGB:
-    """A plan that is known already, carried out on an encoded image: a new array."""
+    """Carry out a plan on an opened image; the result is a new array."""
     region, scale = decoded_region(plan, exact=exact)
     return carry_out(plan, image.decode(region, scale, notes=notes))
 
 
 def decoded_region(plan: Plan, *, exact: bool = False) -> tuple[Box, int]:
     """The region of an image to decode for a plan, and the scale to decode it at."""
-    first = plan if plan.before is None else stages(plan, _wanted)[0]
+    first = plan if plan.before is None else stages(plan, _source_box)[0]
     if 0 in first.content:
         return needed(first), 1
-    return _wanted(first), 1 if exact else reduction(first)
+    return _source_box(first), 1 if exact else reduction(first)
 
 
 def render_array(pixels: RGB, plan: Plan, out: RGB | None = None, *, resampling: ResampleRules | None = None) -> RGB:
-    """A plan carried out on a decoded image, which stays as it is."""
+    """Carry out a plan on a decoded image, which is not changed."""
     return carry_out(plan, Part(pixels, (0, 0), 1, Size(*pixels.shape[:2])), out, resampling)
 
 
-def _wanted(plan: Plan) -> Box:
-    """What is to be decoded: what is needed, or the whole region where a window cannot be made of a part."""
+def _source_box(plan: Plan) -> Box:
+    """The box of the source to resample: what the result needs, or all if the engine cannot make a window of a part."""
     if plan.window is None or takes_boxes(plan.region, plan.size, plan.antialias):
         return needed(plan)
     return plan.box
@@ -122,12 +122,12 @@ def carry_out(plan: Plan, part: Part, out: RGB | None = None, resampling: Resamp
     pixels, origin, scale, _ = part
     if plan.before is None:
         return _stage(pixels, origin, scale, plan, out, resampling)
-    steps = stages(plan, _wanted)
+    steps = stages(plan, _source_box)
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         pixels = _stage(pixels, origin, scale, step, out if last else None, resampling)
         if not last:
-            x0, y0, _, _ = _wanted(steps[number + 1])
+            x0, y0, _, _ = _source_box(steps[number + 1])
             origin, scale = (x0, y0), 1
     return pixels
 
@@ -155,23 +155,23 @@ def _stage(
         region: Region = (x0 - x, y0 - y, x1 - x, y1 - y)
         if scale > 1:
             region = (x0 / scale - x, y0 / scale - y, x1 / scale - x, y1 / scale - y)
-        place = out if plan.canvas is None else None
-        content = resample(pixels, region, plan.size, plan.window, plan.antialias, place, resampling)
+        target = out if plan.canvas is None else None
+        content = resample(pixels, region, plan.size, plan.window, plan.antialias, target, resampling)
     if plan.canvas is not None:
-        _lay(content, plan.canvas, flips, out)
+        _draw_on_canvas(content, plan.canvas, flips, out)
     elif content is not None and flips in _FLIPS:
-        cv2.flip(content, _FLIPS[flips], dst=out)  # maybe in place, which spares a copy
+        cv2.flip(content, _FLIPS[flips], dst=out)  # maybe in place, which saves a copy
     elif content is not None and content is not out:
         out[...] = content
     return out
 
 
-# OpenCV's codes for (left to right, top to bottom).
+# (left to right, top to bottom) -> OpenCV's code.
 _FLIPS = {(True, False): 1, (False, True): 0, (True, True): -1}
 
 
-def _lay(content: RGB | None, canvas: Canvas, flips: tuple[bool, bool], out: RGB) -> None:
-    """Put the content on its canvas."""
+def _draw_on_canvas(content: RGB | None, canvas: Canvas, flips: tuple[bool, bool], out: RGB) -> None:
+    """Lay the content on its canvas; None leaves the background alone."""
     if content is None:
         out[...] = canvas.fill
         return

@@ -1,7 +1,7 @@
-"""Resampling: a region of an image becomes a size, or the window of that which is wanted.
+"""Resample a region of an image to a size, or to a window of that size.
 
-Where a side shrinks and antialiasing is wanted, an engine of `fastdata.transforms.engines` does it. Where nothing
-shrinks the same filter is plain linear interpolation, and OpenCV does it, as it does with `antialias=False`.
+If a side shrinks with antialiasing, an engine of `fastdata.transforms.engines` is used. If nothing shrinks, the same
+filter is plain linear interpolation, for which OpenCV is used, as with `antialias=False`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class ResampleRules(NamedTuple):
     """How regions are resampled.
 
     Attributes:
-        engine: what shrinks.
-        max_pixels: a window of an enlarged region is cut out of the whole one up to so many pixels. Of a larger one
-            only the window is made, so that a long strip does not take the memory of all of it.
+        engine: used if a side shrinks.
+        max_pixels: a window of an enlarged region is cut out of the whole enlarged region if that has at most this many
+            pixels. Of a larger one only the window is made, so that a long strip does not take the memory of all of it.
     """
 
     engine: Engine
     max_pixels: int = MAX_PIXELS
 
     def resizer(self, plan: Plan) -> str:
-        """The name of what resizes by a plan, with its version; "" where nothing is resized."""
+        """The engine that resizes by a plan, with its version; "" if nothing is resized."""
         if not plan.resizes:
             return ""
         height, width = plan.region
@@ -59,19 +59,19 @@ def resample(
     out: RGB | None,
     rules: ResampleRules | None = None,
 ) -> RGB:
-    """Resize a region and give a window of the result.
+    """Resize a region and return a window of the result.
 
     Args:
         pixels: H x W x 3, maybe a view.
-        region: (x0, y0, x1, y1) in `pixels`; what a window does not need of it may lie outside.
-        size: what the region becomes.
-        window: the box of that which is wanted; None for all.
-        antialias: filter where a side shrinks.
-        out: contiguous, of the result's shape; it may be used.
-        rules: how; None for `default_rules()`.
+        region: (x0, y0, x1, y1) in `pixels`; the part that the window does not need may lie outside.
+        size: that the region is resized to.
+        window: the box of the resized region to return; None for all.
+        antialias: filter if a side shrinks.
+        out: contiguous, of the result's shape; the result may be written to it.
+        rules: None for `default_rules()`.
 
     Returns:
-        The pixels: `out`, a new array, or a view of `pixels` where nothing is resized.
+        The pixels: `out`, a new array, or a view of `pixels` if nothing is resized.
     """
     x0, y0, x1, y1 = region
     rules = rules or default_rules()
@@ -84,13 +84,13 @@ def resample(
         return rules.engine.shrink(view, size, None, out) if shrinks else _linear(view, size, out)
     if shrinks and rules.engine.regions:
         return _boxed(rules.engine, pixels, region, size, window, out)
-    if window is not None and (bottom - top, right - left) == size:  # a reduced decode has done it
+    if window is not None and (bottom - top, right - left) == size:  # a reduced decode has resized it already
         return pixels[top + window[1] : top + window[3], left + window[0] : left + window[2]]
     if window is not None and not shrinks and rules.exceeded(size, (x1 - x0) * (y1 - y0)):
         return _boxed(pillow(), pixels, region, size, window, out)
     right, bottom = max(right, left + 1), max(bottom, top + 1)
-    place = out if window is None else None
-    whole = resample(pixels, (left, top, right, bottom), size, None, antialias, place, rules)
+    target = out if window is None else None
+    whole = resample(pixels, (left, top, right, bottom), size, None, antialias, target, rules)
     if window is None:
         return whole
     return whole[window[1] : window[3], window[0] : window[2]]
@@ -103,9 +103,9 @@ def takes_boxes(region: Size, size: Size, antialias: bool, rules: ResampleRules 
 
 
 def _boxed(engine: Engine, pixels: RGB, region: Region, size: Size, window: Box | None, out: RGB | None) -> RGB:
-    """By an engine that takes regions of floats; the pixels outside the region are kept from it."""
+    """Resample with an engine that takes regions of floats, without the pixels outside the region."""
     x0, y0, x1, y1 = region
-    # The filter ends at the region's own edges, as if it had been cut out first.
+    # The filter stops at the edges of the region, as if the region had been cut out first.
     left, top = max(int(x0 // 1), 0), max(int(y0 // 1), 0)
     view = pixels[top : int(-(-y1 // 1)), left : int(-(-x1 // 1))]
     if window is not None:

@@ -1,4 +1,4 @@
-"""Sizes of images that keep their aspect, rounded down as torchvision does."""
+"""Sizes of images that keep their aspect, rounded down as in torchvision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastdata.size import Size
 
 
 def shorter(source: Size, size: int, longest: int | None) -> Size:
-    """With the shorter side `size`, and the longer one at most `longest`."""
+    """The size whose shorter side is `size` and whose longer side is at most `longest`."""
     height, width = source
     short, long = (width, height) if width <= height else (height, width)
     new_short, new_long = size, int(size * long / short)
@@ -16,14 +16,14 @@ def shorter(source: Size, size: int, longest: int | None) -> Size:
 
 
 def longer(source: Size, size: int) -> Size:
-    """With the longer side `size`."""
+    """The size whose longer side is `size`."""
     height, width = source
     other = max(1, int(size * min(source) / max(source)))
     return Size(size, other) if width <= height else Size(other, size)
 
 
 def fitting(source: Size, bounds: Size) -> Size:
-    """As large as fits into `bounds`: one side is theirs."""
+    """The largest size that fits into `bounds`."""
     height, width = source
     if bounds.width * height <= bounds.height * width:
         return Size(max(1, bounds.width * height // width), bounds.width)

@@ -1,6 +1,6 @@
-"""A plan carried out on what comes with a picture: its mask (nearest pixel) and its boxes.
+"""Carry out a plan on the mask (nearest pixel) and the boxes of an image.
 
-Both lie in the picture's upright pixels before, and in the planned ones after; so picture, mask and boxes agree.
+Both are in pixels of the upright image before and of the planned image after, so image, mask and boxes agree.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from fastdata.transforms.plan import Plan
 
 
 def apply_to_mask(plan: Plan, mask: NDArray[np.generic], *, fill: int = 0) -> NDArray[np.generic]:
-    """The mask that belongs to the planned picture; each pixel is the one of the source whose middle is nearest.
+    """The mask of the planned image; each pixel is the source pixel whose centre is nearest.
 
     Args:
-        plan: the picture's plan.
-        mask: H x W, or H x W x channels, of any dtype, as large as the upright picture.
-        fill: what lies where the picture is padded; 255 is a usual value for "ignore".
+        plan: the plan of the image.
+        mask: H x W, or H x W x channels, of any dtype, as large as the upright image.
+        fill: the value where the image is padded; 255 is a usual value for "ignore".
 
     Raises:
-        OptionError: the mask has another size than the picture.
+        OptionError: the mask has another size than the image.
     """
     height, width = plan.first.source
     if mask.shape[:2] != (height, width):
-        raise OptionError(f"the mask is {mask.shape[1]} x {mask.shape[0]}, its picture {width} x {height}")
+        raise OptionError(f"the mask is {mask.shape[1]} x {mask.shape[0]}, its image {width} x {height}")
     for stage in _chain(plan):
         mask = _mask_stage(stage, mask, fill)
     return np.ascontiguousarray(mask)
 
 
 def apply_to_boxes(plan: Plan, boxes: ArrayLike) -> NDArray[np.float64]:
-    """The boxes of the planned picture, clipped to what is seen of it.
+    """The boxes of the planned image, clipped to it.
 
-    As in torchvision, every box keeps its row, so labels stay with their boxes; one that lies outside has no area any
-    more. To drop those: `kept = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)`.
+    As in torchvision, every box keeps its row, so that boxes and labels still match; a box that lies outside has no
+    area. To drop those: `kept = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)`.
 
     Args:
-        plan: the picture's plan.
-        boxes: N x 4, (x0, y0, x1, y1) in pixels of the upright picture.
+        plan: the plan of the image.
+        boxes: N x 4, (x0, y0, x1, y1) in pixels of the upright image.
 
     Raises:
-        OptionError: not such an array.
+        OptionError: `boxes` is not such an array.
     """
-    given = np.array(boxes, np.float64)  # a copy: the caller's stay as they are
+    given = np.array(boxes, np.float64)  # a copy: the caller's boxes are not changed
     if given.size == 0:
         return np.zeros((0, 4))
     if given.ndim != 2 or given.shape[1] != 4:
@@ -56,7 +56,7 @@ def apply_to_boxes(plan: Plan, boxes: ArrayLike) -> NDArray[np.float64]:
 
 
 def _chain(plan: Plan) -> list[Plan]:
-    """The plan and all before it, first to last, as they are."""
+    """The plan and all before it, first to last."""
     chain = [plan]
     while (before := chain[-1].before) is not None:
         chain.append(before)
@@ -75,13 +75,13 @@ def _mask_stage(plan: Plan, mask: NDArray[np.generic], fill: int) -> NDArray[np.
 
 
 def _nearest(plan: Plan, axis: int) -> NDArray[np.int64]:
-    """The source row (axis 1) or column (axis 0) of each one of the content."""
+    """The source row (axis 1) or column (axis 0) of each row or column of the content."""
     start, stop, size = plan.box[axis], plan.box[axis + 2], plan.size[1 - axis]
     first, last = (0, size) if plan.window is None else (plan.window[axis], plan.window[axis + 2])
     wanted = np.arange(first, last, dtype=np.int64)
-    # The middle of pixel i is i + 1/2; in whole numbers, so that no rounding can lead to a neighbour.
-    places = start + ((2 * wanted + 1) * (stop - start)) // (2 * max(size, 1))
-    return places[::-1] if (plan.flip_x, plan.flip_y)[axis] else places
+    # The centre of pixel i is i + 1/2; in whole numbers, so that no rounding can lead to a neighbour.
+    nearest = start + ((2 * wanted + 1) * (stop - start)) // (2 * max(size, 1))
+    return nearest[::-1] if (plan.flip_x, plan.flip_y)[axis] else nearest
 
 
 def _box_axis(plan: Plan, boxes: NDArray[np.float64], axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""One header reader a container: `read(data) -> ImageInfo`, pure Python, nothing decoded, no memory taken.
+"""One header reader per container: `read(data) -> ImageInfo`, in pure Python, without decoding or allocating pixels.
 
-Each tells the size, the turn, whether there is transparency, and whether the data end before the image does.
+Each reads the size, the orientation, whether there is transparency, and whether the data end before the image does.
 """

@@ -1,7 +1,6 @@
-"""The size that an AV1 stream itself states, which is what an AVIF decoder takes memory for, whatever the boxes say.
+"""The size in an AV1 stream itself, for which an AVIF decoder allocates memory, whatever the AVIF boxes state.
 
-Flows in: the start of an AVIF item. Flows out: width and height from the sequence header; (0, 0) where there is none,
-and then the stream cannot be decoded either. Field names are those of the AV1 specification, section 5.5.
+Names of fields are those of the AV1 specification, section 5.5.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ class _Bits:
 
 
 def stated_size(data: Data, start: int, end: int) -> tuple[int, int]:
-    """Width and height in the first sequence header of data[start:end]."""
+    """Width and height in the first sequence header of data[start:end].
+
+    (0, 0) if there is none; the stream cannot be decoded then.
+    """
     at, end = start, min(end, len(data))
     while at + 2 <= end:
         head = data[at]

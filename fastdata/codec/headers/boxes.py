@@ -1,4 +1,4 @@
-"""AVIF and JPEG 2000: boxes within boxes, down to the size, the turn and the location of the pixels."""
+"""AVIF and JPEG 2000: boxes within boxes, down to the size, the orientation and the location of the pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastdata.codec.info import Data, ImageInfo
 from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 BoxSpan = tuple[bytes, int, int]
-"""Name, and where the content begins and ends; the end may lie beyond the data where they are cut."""
+"""Name, and where the content begins and ends; the end lies beyond the data if they are cut."""
 
 # AVIF: (quarter turns anticlockwise, mirror axis or None) -> EXIF orientation. The turn comes before the mirror.
 _TURNS = {
@@ -22,7 +22,7 @@ _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha", b"urn:mpeg:hevc:2015:a
 
 
 def boxes(data: Data, start: int, end: int) -> Iterator[BoxSpan]:
-    """The boxes that lie side by side in data[start:end]."""
+    """The boxes of one level in data[start:end]."""
     at = start
     while at + 8 <= min(end, len(data)):
         size, name = unpack_from(">I4s", data, at)
@@ -37,7 +37,7 @@ def boxes(data: Data, start: int, end: int) -> Iterator[BoxSpan]:
 
 
 def read_avif(data: Data) -> ImageInfo:
-    """AVIF: properties of the primary item."""
+    """Read an AVIF: the properties of its primary item."""
     top, size = list(boxes(data, 0, len(data))), len(data)
     cut = "the AVIF's data end before its last box" if not top or top[-1][2] > size else ""
     meta = next((box for box in top if box[0] == b"meta"), None)
@@ -109,7 +109,7 @@ def _associated(data: Data, span: tuple[int, int] | None, item: int) -> Iterator
 
 
 def _items(data: Data, inner: dict[bytes, tuple[int, int]]) -> tuple[str, int]:
-    """Whether an item's bytes lie beyond the data, and the most pixels that an AV1 item states of itself."""
+    """How the bytes of an item end early ("" if they do not), and the most pixels that an AV1 item states."""
     coded, cut, most = _coded_items(data, inner), "", 0
     for item, start, end in _extents(data, inner.get(b"iloc")):
         cut = "the AVIF's data end before its image does" if end > len(data) else cut
@@ -132,17 +132,17 @@ def _coded_items(data: Data, inner: dict[bytes, tuple[int, int]]) -> frozenset[i
 
 
 def _extents(data: Data, span: tuple[int, int] | None) -> Iterator[tuple[int, int, int]]:
-    """Item, begin and end of every stretch of bytes that lies in the file itself (`iloc`)."""
+    """Item, begin and end of every extent that lies in the file itself (`iloc`)."""
     if span is None:
         return
     at = span[0]
     version, sizes = data[at], unpack_from(">H", data, at + 4)[0]
     offset_width, length_width, base_width = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
     index_width, wide = sizes & 15 if version else 0, version == 2
-    if not offset_width and not length_width:  # extents that take no bytes could be repeated for ever
+    if not offset_width and not length_width:  # extents that take no bytes could be repeated forever
         return
     count, at = unpack_from(">I" if wide else ">H", data, at + 6)[0], at + (10 if wide else 8)
-    for _ in range(count):  # ends with an IndexError or struct.error where the count is a lie
+    for _ in range(count):  # ends with an IndexError or struct.error if the count is wrong
         item, at = unpack_from(">I" if wide else ">H", data, at)[0], at + (4 if wide else 2)
         method = unpack_from(">H", data, at)[0] & 15 if version else 0
         base, at = _integer(data, at + (4 if version else 2), base_width)
@@ -161,7 +161,7 @@ def _integer(data: Data, at: int, width: int) -> tuple[int, int]:
 
 
 def read_jp2(data: Data) -> ImageInfo:
-    """JPEG 2000: the code stream's own size is believed, not the box around it."""
+    """Read a JPEG 2000 image: its size is that in the code stream, not in the box around it."""
     start, end, alpha, stated = 0, len(data), False, ""
     if data[:2] != b"\xff\x4f":
         start = -1

@@ -12,7 +12,7 @@ from fastdata.codec.kinds import UNSUPPORTED
 from fastdata.errors import CutError, DecodeError, TooLargeError, UnsupportedError
 
 # Encoders make about 10 scans, those that search for the best order a few dozen. Each is a pass over the whole image,
-# whatever its length in bytes: a thousand of them would be minutes of work in a file of some kB.
+# whatever its length in bytes: a thousand scans in a file of some kB would take minutes to decode.
 MOST_SCANS = 200
 _EOI = b"\xff\xd9"
 _SOS = b"\xff\xda"
@@ -29,14 +29,14 @@ _MODES = {1: "gray", 3: "rgb", 4: "cmyk"}
 
 
 def segments(data: Data, at: int = 2) -> Iterator[tuple[int, int, int]]:
-    """The segments of a JPEG's header: marker, where the marker's first byte is, and the length that it states.
+    """The segments of a JPEG's header: marker, offset of the marker, and the stated length.
 
     The last one is that of the first scan (0xDA) or the end marker (0xD9), unless the data end before. Fill bytes,
-    rubbish between segments, and markers without a length are passed over, as libjpeg does.
+    garbage between segments, and markers without a length are skipped, as in libjpeg.
 
     Args:
         data: the JPEG.
-        at: where the first segment begins; behind SOI by default.
+        at: where the first segment begins; by default after SOI.
     """
     last = len(data) - 4
     while at <= last:
@@ -57,7 +57,7 @@ def segments(data: Data, at: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def read(data: Data) -> ImageInfo:
-    """Reads the segments up to the first scan; about 4 us for a common file, since this is the path of every image."""
+    """Read the segments up to the first scan. Every image takes this path: about 4 us for a common file."""
     turn, frame, packet = 0, (0, 0, 0, 0, 0), slice(0)
     for marker, at, length in segments(data):
         if marker in _FRAMES:
@@ -74,7 +74,7 @@ def read(data: Data) -> ImageInfo:
         elif marker == 0xDA:
             return _info(data, at, frame, _turn(data, turn, packet))
         elif marker == 0xD9:
-            raise DecodeError("the JPEG ends before any picture data")
+            raise DecodeError("the JPEG ends before any image data")
         elif marker == 0xF7:
             raise UnsupportedError(UNSUPPORTED["jls"])
     if not frame[0]:
@@ -83,7 +83,7 @@ def read(data: Data) -> ImageInfo:
 
 
 def _turn(data: Data, turn: int, packet: slice) -> int:
-    """What EXIF says, or else XMP: looked at only where it counts."""
+    """The orientation in EXIF, or else in XMP, which is searched only if it counts."""
     if turn or packet.stop == 0:
         return max(turn, 1)
     return xmp_orientation(data[packet])
@@ -96,7 +96,7 @@ def _info(data: Data, scan: int, frame: tuple[int, int, int, int, int], turn: in
     if bits != 8:
         raise UnsupportedError(f"a JPEG of {bits} bits a sample is not read; convert it to PNG first")
     if not height:
-        raise UnsupportedError("a JPEG whose height comes after its data (DNL) is not read; write it anew first")
+        raise UnsupportedError("a JPEG whose height comes after its data (DNL) is not read; re-save it first")
     if not width or channels not in _MODES:
         raise DecodeError(f"the JPEG claims {width} x {height} pixels of {channels} colours")
     if marker in _PROGRESSIVE or (scan + 4 < len(data) and data[scan + 4] != channels):  # else there is one scan
@@ -114,7 +114,7 @@ def _cut(data: Data, scan: int) -> str:
 
 
 def _check_scans(data: Data, scan: int) -> None:
-    """Refuse what would be decoded over and over again."""
+    """Refuse a JPEG of so many scans that decoding it would take minutes."""
     data = bytes(data)
     if data.count(_SOS, scan) <= MOST_SCANS:
         return
@@ -124,7 +124,7 @@ def _check_scans(data: Data, scan: int) -> None:
         scans += marker == _SOS[1]
         if scans > MOST_SCANS:
             raise TooLargeError(
-                f"the JPEG has more than {MOST_SCANS} scans, each of which is a pass over the image; save it anew first"
+                f"the JPEG has more than {MOST_SCANS} scans, each of which is a pass over the image; re-save it first"
             )
         found = _MARKER.search(data, at + 2 if marker in _STANDALONE else at + 2 + max(length, 2))
         at = found.start() if found else len(data)

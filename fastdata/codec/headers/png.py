@@ -12,14 +12,14 @@ from fastdata.errors import CutError, DecodeError, UnsupportedError
 _MODES = {0: "gray", 2: "rgb", 3: "palette", 4: "gray", 6: "rgb"}
 _PIXEL_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
 _TEXT_CHUNKS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
-# Keywords of texts that may tell the orientation: EXIF in hex digits, as ImageMagick wrote it, and XMP.
+# Keywords of texts that may hold an orientation: EXIF in hex digits, as ImageMagick wrote it, and XMP.
 _EXIF, _XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
-# Of a text that is longer when it is inflated, no more is looked at; Pillow has the same limit.
+# No more of an inflated text is read; Pillow has the same limit.
 _MOST_TEXT = 1 << 20
 
 
 def read(data: Data) -> ImageInfo:
-    """Walks all chunks, because EXIF may follow the pixels."""
+    """Read all chunks, because EXIF may follow the pixels."""
     if data[12:16] == b"CgBI":
         raise UnsupportedError("a PNG in Apple's private CgBI form is not read; save it as an ordinary PNG first")
     if len(data) < 33:
@@ -39,7 +39,7 @@ def read(data: Data) -> ImageInfo:
             cut = ""
             break
         if name == b"IDAT" and not colors:
-            raise DecodeError("the PNG has no palette before its pixels, which are numbers of one")
+            raise DecodeError("the PNG has no palette before its pixels, which are palette indices")
         colors = colors or name == b"PLTE"
         if name == b"eXIf":
             turn = orientation(data, at + 8, at + 8 + length) or turn
@@ -48,24 +48,24 @@ def read(data: Data) -> ImageInfo:
             texts[keyword] = name, at + 8, at + 8 + length
         alpha, animated = alpha or name == b"tRNS", animated or name == b"acTL"
         at += 12 + length
-    turn = max(turn or _told(data, texts), 1)
+    turn = max(turn or _text_orientation(data, texts), 1)
     return ImageInfo("png", width, height, turn, bits, _MODES[color], alpha, animated, True, cut)
 
 
-def _told(data: Data, texts: dict[bytes, tuple[bytes, int, int]]) -> int:
-    """The orientation that texts tell, EXIF before XMP; 0 for none."""
+def _text_orientation(data: Data, texts: dict[bytes, tuple[bytes, int, int]]) -> int:
+    """The orientation in texts, EXIF before XMP; 0 if there is none."""
     turn = 0
     if _EXIF in texts:
         try:
             block = bytes.fromhex(b"".join(_text(data, *texts[_EXIF]).split(b"\n")[3:]).decode("ascii"))
-        except ValueError:  # as damaged EXIF anywhere
+        except ValueError:  # corrupt EXIF is ignored, as in other files
             block = b""
         turn = orientation(block, 0, len(block))
     return turn or (xmp_orientation(_text(data, *texts[_XMP])) if _XMP in texts else 0)
 
 
 def _text(data: Data, name: bytes, start: int, end: int) -> bytes:
-    """A text chunk's text; what there is of it where it is damaged."""
+    """The text of a text chunk; empty if it cannot be inflated."""
     body = bytes(data[start:end]).partition(b"\0")[2]
     packed = name == b"zTXt" or (name == b"iTXt" and body[:1] == b"\1")
     if name == b"iTXt":  # flag, method, language and translated keyword come first
@@ -80,10 +80,10 @@ def _text(data: Data, name: bytes, start: int, end: int) -> bytes:
 
 
 def pixels_only(data: Data) -> tuple[Data, str]:
-    """The PNG without whatever makes no pixels, and "" or which of the chunks that do is damaged.
+    """The PNG reduced to the chunks that pixels need, and the first corrupt one ("" if none).
 
-    libpng would find damage too, but prints it, as it prints its doubts about colour profiles, and it refuses images
-    for damage beside the pixels. Of an animated PNG the first frame is left.
+    libpng would find damage too, but it prints it, as it prints warnings about colour profiles, and refuses images for
+    damage outside the pixels. The first frame of an animated PNG is kept.
     """
     at, size, view, kept = 8, len(data), memoryview(data), [memoryview(data)[:8]]
     while at + 12 <= size:
@@ -102,7 +102,7 @@ def pixels_only(data: Data) -> tuple[Data, str]:
 
 
 def clear_level(data: Data, bits: int) -> int:
-    """The one level of a gray PNG that is transparent (`tRNS`), as a sample of 8 or 16 bits; -1 where there is none."""
+    """The one level of a gray PNG that is transparent (`tRNS`), as a sample of 8 or 16 bits; -1 if there is none."""
     at, most = 33, (1 << bits) - 1
     while at + 14 <= len(data):
         length, name, level = unpack_from(">I4sH", data, at)

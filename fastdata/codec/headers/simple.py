@@ -1,4 +1,4 @@
-"""The headers that are a few numbers each: BMP, GIF, ICO, Netpbm and npy."""
+"""Headers of a few numbers each: BMP, GIF, ICO, Netpbm and npy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastdata.errors import CutError, DecodeError, UnsupportedError
 
 
 def read_bmp(data: Data) -> ImageInfo:
-    """BMP: the rows must all be there; a negative height means that they run top-down."""
+    """Read a BMP. All rows must be there; a negative height means that they run top-down."""
     offset, header = unpack_from("<II", data, 10)
     if len(data) < 14 + header or len(data) < 26:
         raise CutError("the data end within the BMP's header")
@@ -39,7 +39,7 @@ def read_bmp(data: Data) -> ImageInfo:
 
 
 def read_gif(data: Data) -> ImageInfo:
-    """GIF: walks to the end of the first frame; what follows it does not count."""
+    """Read a GIF to the end of its first frame; what follows is ignored."""
     if len(data) < 13:
         raise CutError("the data end within the GIF's header")
     width, height, flags = unpack_from("<HHB", data, 6)
@@ -70,7 +70,7 @@ def _colors(flags: int) -> int:
 
 
 def _blocks_end(data: Data, at: int) -> int:
-    """Where a chain of sub-blocks ends; beyond the data where it is cut."""
+    """Where a chain of sub-blocks ends; beyond the data if it is cut."""
     size = len(data)
     while at < size and data[at]:
         at += 1 + data[at]
@@ -78,7 +78,7 @@ def _blocks_end(data: Data, at: int) -> int:
 
 
 def read_ico(data: Data) -> ImageInfo:
-    """ICO: the largest image of the directory counts; its own header is believed, not the directory."""
+    """Read an ICO: the header of the largest image in it, since the directory may be wrong."""
     count = unpack_from("<H", data, 4)[0]
     if 6 + count * 16 > len(data):
         raise CutError("the ICO's data end within its directory")
@@ -108,8 +108,8 @@ _NUMBER = re.compile(rb"(?:\s|#[^\r\n]*[\r\n])*(\d{1,10})(?=\s|#|\Z)")
 
 
 def read_netpbm(data: Data) -> ImageInfo:
-    """PBM, PGM, PPM, plain or raw."""
-    # Comments are the only part of the header that can be long; 64 KiB of them is more than anybody writes.
+    """Read a PBM, PGM or PPM, plain or raw."""
+    # Comments are the only part of the header that can be long; no program writes 64 KiB of them.
     head = bytes(data[: 1 << 16])
     digit, at, numbers = head[1] - 48, 2, []
     for _ in range(2 if digit in (1, 4) else 3):
@@ -126,18 +126,18 @@ def read_netpbm(data: Data) -> ImageInfo:
     needed = row * height if digit > 3 else width * height * channels * (1 if digit == 1 else 2) - 1
     name = {1: "pbm", 4: "pbm", 2: "pgm", 5: "pgm"}.get(digit, "ppm")
     cut = "the Netpbm data end before the last row" if at + 1 + needed > len(data) else ""
-    # Text digits and odd numbers of levels are legal; they are marked, because not every decoder scales them.
+    # Text and other maxima than 255 and 65535 are valid; they are marked, because not every decoder scales them.
     odd = digit < 4 or (digit > 4 and most not in (255, 65535))
     mode = "scaled" if odd else "rgb" if channels == 3 else "gray"
     return ImageInfo(name, width, height, 1, most.bit_length(), mode, cut=cut)
 
 
-# The longest side that an array may have; numbers of thousands of digits, which a header could hold, are no sides.
+# The longest side that an array may have; a header could hold numbers of thousands of digits.
 _LONGEST_NPY = 2**63 - 1
 
 
 def read_npy(data: Data) -> ImageInfo:
-    """A numpy file of uint8 pixels: H x W, or H x W x 1, 3 or 4."""
+    """Read a numpy file of uint8 pixels: H x W, or H x W x 1, 3 or 4."""
     shape, _, offset = npy_layout(data)
     channels = shape[2] if len(shape) == 3 else 1
     cut = "the npy file's data end before its last row" if offset + math.prod(shape) > len(data) else ""
@@ -146,10 +146,10 @@ def read_npy(data: Data) -> ImageInfo:
 
 
 def npy_layout(data: Data) -> tuple[tuple[int, ...], bool, int]:
-    """Shape, whether it lies in Fortran order, and where the pixels begin.
+    """The shape, whether it is in Fortran order, and the offset of the pixels.
 
     Raises:
-        DecodeError: not uint8, not shaped like an image, or no numpy header at all.
+        DecodeError: not uint8, not shaped like an image, or not a numpy header.
     """
     # A header of ours is 128 bytes; numpy itself refuses headers above 10,000.
     stream = io.BytesIO(bytes(data[: 1 << 14]))

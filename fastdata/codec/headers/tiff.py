@@ -1,4 +1,4 @@
-"""TIFF's first directory: sizes, sample layout, turn, and whether strips or tiles lie beyond the data."""
+"""TIFF's first directory: sizes, sample layout, orientation, and whether strips or tiles lie beyond the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WANTED = frozenset({
     _SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _TURN, _SAMPLES, _ROWS,
     _STRIP_BYTES, _PLANES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES, _SUBIFDS, _EXTRA, _SAMPLE_FORMAT, _DNG,
 })  # fmt: skip
-_TYPES = {1: "B", 3: "H", 4: "I", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}  # others carry nothing wanted here
+_TYPES = {1: "B", 3: "H", 4: "I", 8: "h", 9: "i", 13: "I", 16: "Q", 18: "Q"}  # no wanted tag has another type
 _BYTES = (1, 7)
 _MODES = {0: "gray-inverted", 1: "gray", 2: "rgb", 3: "palette", 5: "cmyk", 6: "ycc", 8: "lab"}
 _JPEG = frozenset({6, 7})
@@ -26,7 +26,7 @@ Tags = dict[int, tuple[int, ...]]
 
 
 def read(data: Data) -> ImageInfo:
-    """Reads the first page's directory and holds every strip or tile against the length of the data."""
+    """Read the first page's directory, and check that every strip or tile lies in the data."""
     try:
         tags, more = _directory(data)
     except (struct_error, OverflowError) as error:
@@ -86,8 +86,8 @@ def _directory(data: Data) -> tuple[Tags, bool]:
     return tags, more
 
 
-def _values(data: Data, order: str, code: str, number: int, place: tuple[int, str]) -> tuple[int, ...]:
-    where, offset = place
+def _values(data: Data, order: str, code: str, number: int, field: tuple[int, str]) -> tuple[int, ...]:
+    where, offset = field
     length = number * calcsize(order + code)
     start = where if length <= calcsize(offset) else unpack_from(offset, data, where)[0]
     if start + length > len(data):

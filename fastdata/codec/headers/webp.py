@@ -1,4 +1,4 @@
-"""WebP's chunks: canvas and frame sizes, transparency, EXIF, animation, and whether RIFF's length is there."""
+"""WebP's chunks: canvas and frame sizes, transparency, EXIF, animation, and whether the data are complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastdata.errors import CutError, DecodeError
 
 
 def read(data: Data) -> ImageInfo:
-    """Walks all chunks: EXIF comes last, and a frame may be larger than the canvas claims."""
+    """Read all chunks: EXIF comes last, and a frame may be larger than the stated canvas."""
     size = len(data)
     if size < 30:
         raise CutError("the data end within the WebP's header")
@@ -44,7 +44,7 @@ def read(data: Data) -> ImageInfo:
 
 
 def _frame(data: Data, name: bytes, at: int) -> tuple[int, int, bool] | None:
-    """Width, height and transparency that one chunk states, None where it states none."""
+    """Width, height and transparency that one chunk states, None if it states none."""
     if name == b"VP8X":
         flags, width, height = unpack_from("<B", data, at)[0], _u24(data, at + 4), _u24(data, at + 7)
         return width + 1, height + 1, bool(flags & 0x10)
