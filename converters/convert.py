@@ -1,8 +1,9 @@
-"""convert: a folder of photos flows in, one data set and a report flow out.
+"""convert: turn a folder of photos into one data set.
 
-scan -> worker processes (read, decode, resize, encode) -> writer, all in one order. Promises: source files are only
-read; the same source and options give the same bytes for any number of workers; the destination changes in one step at
-the end, or not at all; whatever ends the run, no worker stays and the report that was asked for is written.
+In: a folder and options. Out: a data set and a report. Scan -> worker processes (read, decode, resize, encode) ->
+writer, all in one order. Promises: source files are only read; the same source and options give the same bytes for any
+number of workers; the destination changes in one step at the end, or not at all; whatever ends the run, no worker stays
+and the requested report is written.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from fastdata.formats.folder import ImageRef
     from fastdata.record import Record
 
-# What the workers call on each reference.
+# The function that the workers call on each reference.
 _RECODER = "fastdata.converters.recode:file_recoder"
-# Processes that are started before anybody knows how many files there are, so that they get ready during the scan.
+# Processes that are started before the number of files is known, so that they get ready during the scan.
 _EARLY_WORKERS = 4
-# With few files each worker gets its share in at least this many lists, so that all end at about the same time.
+# If there are few files, each worker gets its share in at least this many lists, so that all end at about one time.
 _LISTS_PER_WORKER = 4
-# Reasons that an error lists; the report has all.
+# Reasons listed in an error; the report has all.
 _SHOWN = 5
 
 
@@ -74,9 +75,9 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
     Args:
         src: a folder of class folders (names, numbers and order as in torchvision's ImageFolder), or a flat folder of
             images (label -1, no classes). It is never changed.
-        dst: the data set; its ending names the format: `.lmdb`, `.h5`, `.hdf5`, `.tar`. Not inside `src`.
-        format: "lmdb", "hdf5" or "tar", where the ending does not tell; "tar" and a folder's name give shards.
-        resize: N, the side asked for in pixels; None leaves every size as it is.
+        dst: the data set; its suffix names the format: `.lmdb`, `.h5`, `.hdf5`, `.tar`. Not inside `src`.
+        format: "lmdb", "hdf5" or "tar", if the suffix does not name it; "tar" with a folder's name gives shards.
+        resize: N, the side in pixels; None keeps every size.
         resize_mode: "shorter" (default) or "longer" side N (smaller images stay unless `upscale`); "exact": N x N,
             ignoring the aspect; "crop": shorter side N, then the centre N x N; "pad": longer side N at most, centred on
             N x N. Needs `resize`, as do the next two.
@@ -87,29 +88,28 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
         quality: 1 to 100, default 90; only where JPEG or WebP may be written.
         optimize: Huffman tables made for each JPEG: about 3 % smaller, and encoding takes 2.5 times as long. Only where
             JPEG may be written.
-        alpha: "white" or "black": what transparent pictures are laid on; "drop": the colours under the transparency.
-        max_pixels: larger pictures are rejected before they take memory.
-        keep_damaged: keep pictures whose data end early, with a warning, instead of rejecting them.
-        icc: "convert": images whose colour profile is not sRGB become sRGB, as by Pillow's ImageCms; "keep": numbers as
-            they are, and JPEG, PNG and WebP keep the profile, which readers pass over.
+        alpha: "white" or "black": the background of transparent images; "drop": keep the colours, ignore transparency.
+        max_pixels: larger images are rejected before they take memory.
+        keep_damaged: keep images whose data end early, with a warning, instead of rejecting them.
+        icc: "convert": images whose colour profile is not sRGB are converted to sRGB, as by Pillow's ImageCms; "keep":
+            the values stay, and JPEG, PNG and WebP keep the profile, which readers ignore.
         class_order: "plain" numbers classes in string order (1, 10, 2), "natural" as people count (1, 2, 10).
-        shuffle: write the records in a random order, a function of `seed`: right for tars that training streams.
-        seed: of `shuffle`, which it needs; default 0.
-        shard_size: bytes after which a new tar shard is begun, a number or a text; default "256MB". For other outputs
-            the report warns that it has no effect.
+        shuffle: write the records in a random order, a function of `seed`: for tars that are streamed in training.
+        seed: the random seed of `shuffle`, without which it is refused; default 0.
+        shard_size: the maximum size of a tar shard in bytes, a number or a text; default "256MB". For other outputs the
+            report warns that it has no effect.
         workers: processes; default: the cores that this process may use, shared with the other local ranks
             (LOCAL_WORLD_SIZE). The output does not depend on it.
-        overwrite: replace `dst`; the old data set stays until the new one is whole.
+        overwrite: replace `dst`; the old data set stays until the new one is complete.
         report: a JSON file for the report, also written when the conversion fails. Not inside `src` or `dst`.
         progress: show on stderr how far the conversion is.
 
     Returns:
-        What became of every file; also when some were rejected. Its `error` is "" unless the report file, and only
+        What happened to every file, also if some were rejected. Its `error` is "" unless the report file, and only
         that, could not be written.
 
     Raises:
-        OptionError: an option that cannot be used, or that could have no effect. Nothing was begun, and no report is
-            written.
+        OptionError: an option cannot be used or could have no effect. Nothing is done, and no report is written.
         OutputExistsError: `dst` exists, and not `overwrite`.
         ConvertError: nothing could be written: nothing usable in `src`, disk full, a worker died.
     """
@@ -132,12 +132,12 @@ def convert(  # as many parameters as the command has options: torch-shaped, fro
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those that were given; the others keep the defaults of the value that they become part of."""
+    """The options that were given; the others keep the defaults of the value that they become part of."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 class _Conversion:
-    """One run: where from, where to, how; and the report that grows on the way."""
+    """One run: source, destination and options, and the report that grows meanwhile."""
 
     def __init__(self, src: str, dst: str, options: ConvertOptions, given: Collection[str]) -> None:
         from fastdata.formats import format_of
@@ -148,7 +148,7 @@ class _Conversion:
         self._report = ConvertReport(
             format=kind, workers=options.workers or default_workers(), options=options.manifest(kind)
         )
-        self._report.warnings += [Note(".", words) for words in idle_options(options, given, kind, dst)]
+        self._report.warnings += [Note(".", message) for message in idle_options(options, given, kind, dst)]
         self._became_lossy: Counter[str] = Counter()
         self._profiles: Counter[str] = Counter()
         self._engines: set[str] = set()
@@ -156,35 +156,35 @@ class _Conversion:
 
     def run(self) -> ConvertReport:
         """Convert, and write the report whatever happens."""
-        report, place = self._report, self._options.report
+        report, path = self._report, self._options.report
         begin = time.monotonic()
         try:
-            self._convert_in_words()
+            self._convert_with_advice()
         except BaseException as error:
             report.kept = report.bytes_in = report.bytes_out = 0
-            said = str(error)  # the signal's name, where the command was ended by one
-            ended = f"ended by {said if said.isidentifier() else type(error).__name__}"
-            report.error = said if isinstance(error, Exception) else ended
+            message = str(error)  # the signal's name, if one ended the command
+            ended = f"ended by {message if message.isidentifier() else type(error).__name__}"
+            report.error = message if isinstance(error, Exception) else ended
             report.seconds = time.monotonic() - begin
-            if place is not None:
-                with contextlib.suppress(OSError):  # the error that is under way matters more
-                    write_report(report, place)
+            if path is not None:
+                with contextlib.suppress(OSError):  # the error being raised matters more
+                    write_report(report, path)
             raise
         report.seconds = time.monotonic() - begin
-        if place is not None:
+        if path is not None:
             try:
-                write_report(report, place)
-            except OSError as error:  # no reason to call the conversion failed
-                words = f"the report {place} could not be written ({error.strerror or error}); {self._dst} is whole"
-                report.error = words
+                write_report(report, path)
+            except OSError as error:  # the conversion itself has not failed
+                reason = error.strerror or error
+                report.error = f"the report {path} could not be written ({reason}); {self._dst} is whole"
         return report
 
-    def _convert_in_words(self) -> None:
+    def _convert_with_advice(self) -> None:
         try:
             self._convert()
-        except ConvertError:  # one of its kinds is an OSError, too
+        except ConvertError:  # OutputExistsError is an OSError, too
             raise
-        except OSError as error:  # what the machine has run out of: descriptors, processes
+        except OSError as error:  # the machine ran out of descriptors or processes
             raise ConvertError(
                 f"{self._src}: the conversion failed ({error.strerror or error}), so nothing was written; "
                 f"fewer workers than {self._report.workers} need less"
@@ -195,7 +195,7 @@ class _Conversion:
 
         options, report = self._options, self._report
         check_folder(self._src)
-        check_name(self._dst)  # before the work; the writer checks again
+        check_name(self._dst)  # before the work begins; the writer checks again
         check_target(self._dst, overwrite=options.overwrite)
         arguments = (os.fsencode(self._src), options.recode)
         with Pool(report.workers, _RECODER, arguments, max_pixels=options.recode.max_pixels) as pool:
@@ -239,11 +239,11 @@ class _Conversion:
         report.warnings += notes_of_all(self._became_lossy, self._profiles)
 
     def _kept(self, path: str, done: Recoded, log: str) -> Record | None:
-        """Note what became of one record. `log`: what decoders wrote meanwhile."""
+        """Add one record to the report and return it; None if it was rejected. `log`: what decoders wrote meanwhile."""
         report = self._report
         if done.record is None:
-            said = f" ({log})" if log else ""
-            report.rejected.append(Note(path, done.reason + said))
+            logged = f" ({log})" if log else ""
+            report.rejected.append(Note(path, done.reason + logged))
             return None
         report.kept += 1
         report.bytes_in += done.bytes_in
@@ -251,21 +251,21 @@ class _Conversion:
             self._engines.add(done.engine)
         for name, counter in ((done.became_lossy, self._became_lossy), (done.profile, self._profiles)):
             counter.update([name] if name else [])
-        report.warnings += [Note(path, words) for words in done.warnings]
+        report.warnings += [Note(path, message) for message in done.warnings]
         if log:
             report.warnings.append(Note(path, f"the decoder says: {log}"))
         return done.record
 
     def _nothing(self, what: str) -> ConvertError:
         rejected = self._report.rejected
-        words = f"{self._src}: {what}, so nothing was written"
+        message = f"{self._src}: {what}, so nothing was written"
         if rejected:
             named = "; ".join(f"{note.path}: {note.reason}" for note in rejected[:_SHOWN])
             more = f"; and {len(rejected) - _SHOWN:,} more" if len(rejected) > _SHOWN else ""
-            words += f". Rejected: {named}{more}"
+            message += f". Rejected: {named}{more}"
         elif self._report.ignored:
-            words += f" (files there that are no images: {len(self._report.ignored):,})"
-        return ConvertError(words)
+            message += f" (files there that are not images: {len(self._report.ignored):,})"
+        return ConvertError(message)
 
 
 def _notes(found: Iterable[tuple[str, str]]) -> list[Note]:

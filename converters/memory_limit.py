@@ -1,9 +1,9 @@
-"""How many large images all workers of a pool may have in memory at once.
+"""Limit how many large images all workers of a pool hold in memory at once.
 
-A semaphore whose tokens lie in a pipe that the workers inherit: whoever wants to decode a large image takes one and
-puts it back. Most images are small and never come here.
+A semaphore whose tokens lie in a pipe that the workers inherit: a worker takes one before it decodes a large image and
+puts it back afterwards. Most images are small and need none.
 
-A worker holds at most one token, and none while it waits for anything else, so nobody waits for ever; one that dies
+A worker holds at most one token, and none while it waits for anything else, so there is no deadlock; a worker that dies
 with a token ends the whole run.
 """
 
@@ -16,21 +16,22 @@ from dataclasses import dataclass
 
 from fastdata.sharedmem import free_memory
 
-# Images from here on are large: 75 MB of RGB. Nearly all cameras stay below it.
+# Images of at least this size are large: 75 MB of RGB. Those of nearly all cameras are smaller.
 _LARGE_PIXELS = 25_000_000
-# What an image takes at its peak, decoded and encoded: 7 in most kinds, 16 as a 16-bit PNG with transparency, 20 as a
-# JPEG 2000, and 31 as an AVIF with transparency, which the share below still has room for.
+# Peak memory of an image, decoded and encoded: 7 bytes a pixel for most kinds, 16 for a 16-bit PNG with transparency,
+# 20 for a JPEG 2000, and 31 for an AVIF with transparency, for which the share below still leaves room.
 _BYTES_PER_PIXEL = 16
-# The share of the free memory that large images may take; the rest is for the records and everybody else.
+# The share of the free memory that large images may take; the rest is for the records and other processes.
 _SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LargeImageLimit:
-    """A limit that processes share by the numbers of its descriptors, which they inherit.
+    """A limit that processes share through descriptors, which they inherit under the same numbers.
 
     Attributes:
-        descriptors: the two ends of the pipe, to take tokens from and to put them back; none for no limit.
+        descriptors: the two ends of the pipe: tokens are taken from the first and put back into the second. Empty for
+            no limit.
     """
 
     descriptors: tuple[int, int] | tuple[()] = ()
@@ -59,7 +60,7 @@ current = LargeImageLimit()
 
 
 def limit_for(workers: int, max_pixels: int) -> LargeImageLimit:
-    """The limit for so many workers; none where descriptors cannot be inherited, and where no image is large."""
+    """The limit for this many workers; no limit where descriptors cannot be inherited, or if no image can be large."""
     if os.name == "nt" or max_pixels < _LARGE_PIXELS:
         return LargeImageLimit()
     count = int(free_memory() * _SHARE) // (max_pixels * _BYTES_PER_PIXEL)

@@ -1,7 +1,7 @@
-"""Options: what `convert` was asked for, checked once and frozen.
+"""Options: the arguments of `convert`, checked once and frozen.
 
 In: the arguments of `fastdata.convert`. Out: `RecodeOptions` (what the workers need) inside `ConvertOptions`.
-Promise: whoever holds one need not check it again; `manifest()` holds only what determines the bytes written.
+Promise: their values need no further check; `manifest()` holds only what determines the bytes written.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from fastdata.codec.info import LONGEST_SIDES, MAX_PIXELS
 from fastdata.errors import OptionError
 from fastdata.formats import DEFAULT_SHARD_SIZE, FORMATS, sharded
 
-# What is asked for -> the record's field; None: decided file by file.
+# Value of `encode` -> the record's field; None: decided for each file.
 ENCODINGS: dict[str, str | None] = {
     "jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "raw": "npy", "keep": None,
 }  # fmt: skip
 RESIZE_MODES = ("shorter", "longer", "exact", "crop", "pad")
 ALPHA_RULES = ("white", "black", "drop")
-# Those that `quality` and `optimize` are for; `keep` may write either.
+# The encodings that use `quality` and `optimize`; `keep` may write JPEG and WebP.
 _WITH_QUALITY = ("jpeg", "webp", "keep")
 _WITH_TABLES = ("jpeg", "keep")
-# Modes that give N x N whatever the size was, with or without `upscale`.
+# Modes that always give N x N, with or without `upscale`.
 _FIXED_MODES = ("exact", "crop")
 CLASS_ORDERS = ("plain", "natural")
 ICC_RULES = ("convert", "keep")
@@ -32,7 +32,7 @@ ICC_RULES = ("convert", "keep")
 
 @dataclass(frozen=True, slots=True)
 class RecodeOptions:
-    """What turns one file's bytes into one record's picture."""
+    """How one file's bytes become one record's image."""
 
     resize: int | None = None
     resize_mode: str = "shorter"
@@ -63,7 +63,7 @@ class RecodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """Everything else that was asked for, besides the two paths."""
+    """All options of a conversion but the two paths."""
 
     recode: RecodeOptions = field(default_factory=RecodeOptions)
     format: str | None = None
@@ -88,10 +88,10 @@ class ConvertOptions:
         _check(self, "progress", flag)
 
     def manifest(self, format_name: str) -> dict[str, Any]:
-        """What determines the bytes that are written; no paths, no number of workers."""
+        """The options that determine the bytes written, for the manifest: no paths, no number of workers."""
         values: dict[str, Any] = asdict(self.recode)
         values["pad_color"] = list(self.recode.pad_color)
-        if self.recode.icc == "convert":  # told where it was chosen, as in data sets from before there was a choice
+        if self.recode.icc == "convert":  # the default is not stated, as in data sets from before there was a choice
             del values["icc"]
         values |= {"class_order": self.class_order, "shuffle": self.shuffle, "seed": self.seed}
         if FORMATS[format_name].sharded:
@@ -100,14 +100,14 @@ class ConvertOptions:
 
 
 def check_effects(options: ConvertOptions, given: Collection[str]) -> None:
-    """Refuse what was given and could change nothing: whoever gives it expects something that would not come.
+    """Refuse options that were given and could have no effect, because their effect is expected.
 
     Args:
-        options: all of them.
-        given: the names of those that were given, rather than left to their defaults.
+        options: all options.
+        given: the names of the options that were given rather than left to their defaults.
 
     Raises:
-        OptionError: names the option, and what it needs.
+        OptionError: it names the option and what that needs.
     """
     recode = options.recode
     for name in ("resize_mode", "upscale", "pad_color"):
@@ -125,19 +125,19 @@ def check_effects(options: ConvertOptions, given: Collection[str]) -> None:
 
 
 def idle_options(options: ConvertOptions, given: Collection[str], format_name: str, dst: str) -> list[str]:
-    """What there is to say of options that change nothing, where what comes is what was asked for all the same."""
-    recode, words = options.recode, []
+    """Warnings about options that have no effect, if the output is what was asked for all the same."""
+    recode, warnings = options.recode, list[str]()
     if "upscale" in given and recode.resize_mode in _FIXED_MODES:
-        words.append(f"upscale had no effect: resize_mode {recode.resize_mode!r} enlarges smaller images anyway")
+        warnings.append(f"upscale had no effect: resize_mode {recode.resize_mode!r} enlarges smaller images anyway")
     if "optimize" in given and recode.encode not in _WITH_TABLES:
-        words.append(f"optimize had no effect with encode {recode.encode!r}: only JPEG has Huffman tables to choose")
+        warnings.append(f"optimize had no effect with encode {recode.encode!r}: only JPEG has Huffman tables to choose")
     if "shard_size" in given and (idle := idle_shard_size(format_name, dst)):
-        words.append(idle)
-    return words
+        warnings.append(idle)
+    return warnings
 
 
 def idle_shard_size(format_name: str, dst: str) -> str:
-    """Why a shard size that was given has no effect on this output, "" where it has one."""
+    """Why a shard size has no effect on this output; "" if it has one."""
     entry = FORMATS[format_name]
     if entry.sharded and not entry.has_suffix(dst):
         return ""
@@ -149,7 +149,7 @@ def idle_shard_size(format_name: str, dst: str) -> str:
 
 
 def _spelled(name: str) -> str:
-    """A parameter's name, and the option's where that is spelled in another way.
+    """A parameter's name, with that of the command's option if it is spelled differently.
 
     >>> _spelled("quality"), _spelled("resize_mode")
     ('quality', 'resize_mode (--resize-mode)')
@@ -158,5 +158,5 @@ def _spelled(name: str) -> str:
 
 
 def _check(options: Any, name: str, check: Callable[..., Any], *bounds: Any) -> None:
-    """Replace an option of a frozen value with what a check makes of it."""
+    """Check an option of a frozen value, and replace it with the checked value."""
     object.__setattr__(options, name, check(_spelled(name), getattr(options, name), *bounds))

@@ -1,6 +1,6 @@
 """Paths: source, destination and report of a conversion, checked before the work begins.
 
-In: the arguments. Out: absolute paths of this machine, none of which would change another.
+In: the arguments. Out: absolute paths on this machine; writing one changes none of the others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def target_of(name: str, path: str | os.PathLike[str]) -> str:
 
 
 def check_apart(src: str, dst: str, report: str | None) -> None:
-    """Refuse paths that would change the source, or the data set after it was written.
+    """Refuse paths if writing them would change the source, or the data set after it was written.
 
     Raises:
-        OptionError: names the two paths.
+        OptionError: it names the two paths.
     """
     source, target = os.path.realpath(src), os.path.realpath(dst)
     if source == target:

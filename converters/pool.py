@@ -1,8 +1,9 @@
-"""Pool: a function over many items on several processes. Items flow in, answers flow out in the order of the items.
+"""Pool: call a function on many items in several processes.
 
-Promises: the order never depends on the number of workers; memory is bounded (a window of answers that came early, in
-number and bytes); workers start fresh and light (never the user's main module, never a fork); they end with the pool
-or with the parent, whatever ends that; a worker that dies is an error at once that says how and over which items.
+In: items. Out: answers, in the order of the items. Promises: the order never depends on the number of workers; memory
+is bounded (a window of early answers, in number and bytes); workers are new interpreters without the user's main
+module, never forks; they end with the pool or with the parent, whatever ends that; a worker that dies raises an error
+at once, which says how it died and which items it had.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ from fastdata.signals import deferred_signals
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Items to a message: 8 share the cost of a message (8 us a record then), and a slow one delays few others.
+# Items per message: 8 share the cost of a message (then 8 us a record), and a slow item delays few others.
 CHUNK = 8
-# Lists of items that a worker may hold: one at work and one waiting, so that it never idles for the parent.
+# Lists of items that a worker may hold: one at work and one waiting, so that it never waits for the parent.
 _AHEAD = 2
-# Answers that may be out of order, in number (per worker) and in bytes (altogether): a slow picture is overtaken by
-# many small ones before anybody waits, and a hundred large ones do not pile up.
+# Early answers that are kept, in number (per worker) and in bytes (in total): many small images can overtake a slow one
+# before a worker waits, and a hundred large ones do not pile up.
 _WINDOW_ITEMS = 256
 _WINDOW_BYTES = 128 << 20
-# Names of items in an error.
+# Items named in an error.
 _SHOWN = 8
-# How long an ended worker may take to be gone before it is killed. Its work is done by then.
+# How long a worker may take to end before it is killed. Its work is done by then.
 _GRACE_SECONDS = 5.0
 
 
 class Pool:
-    """Worker processes that each call `target(*arguments)` once and then its result on every item.
+    """Worker processes that each call `target(*arguments)` once to make a function, and that function on items.
 
     Args:
-        workers: how many processes at most.
-        target: "module:name" of what makes the function; the function returns a value and how many bytes it has.
-        arguments: picklable values for it.
-        max_pixels: the largest image that its function decodes, 0 if it decodes none: how many large ones may be in
-            memory at once depends on it.
+        workers: the largest number of processes.
+        target: "module:name" of a callable that makes the function, which returns a value and its size in bytes.
+        arguments: picklable arguments of the target.
+        max_pixels: the largest image that the function decodes, 0 if none; it determines how many large images may be
+            in memory at once.
     """
 
     def __init__(self, workers: int, target: str, arguments: Sequence[Any] = (), *, max_pixels: int = 0) -> None:
@@ -67,17 +68,17 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many processes were started."""
+        """The number of processes that were started."""
         return len(self._workers)
 
     def start(self, count: int) -> None:
-        """Have at least `count` processes, or as many as allowed. They get ready while the caller does other things."""
+        """Start processes until there are `count`, or as many as allowed. They get ready while the caller works."""
         while len(self._workers) < min(count, self._most):
-            with deferred_signals():  # a worker that was started is one of these, whatever comes
+            with deferred_signals():  # so that a worker that was started is always in the list
                 self._workers.append(_Worker(self._setup))
 
     def close(self, *, kill: bool = False) -> None:
-        """End every process and wait for it. `kill`: at once; they hold nothing that could be lost."""
+        """End every process and wait for it. `kill`: at once, since they hold nothing that could be lost."""
         for worker in self._workers:
             worker.finish(kill)
         deadline = time.monotonic() + _GRACE_SECONDS
@@ -90,7 +91,7 @@ class Pool:
         """The answer for every item, in order.
 
         Raises:
-            ConvertError: a worker died, its function raised, or the machine ran out of something.
+            ConvertError: a worker died, its function raised an error, or the machine ran out of a resource.
         """
         self.start(1)
         window = _Window(self._workers, chunk)
@@ -118,7 +119,7 @@ def _batches(items: Iterable[Any], chunk: int) -> Iterator[list[Any]]:
 
 
 class _Window:
-    """The items that are under way: who has which, and the answers that came before their turn."""
+    """The items being worked on: which worker has which, and the answers that came before their turn."""
 
     def __init__(self, workers: Sequence[_Worker], chunk: int) -> None:
         self._workers, self._chunk = workers, chunk
@@ -130,11 +131,11 @@ class _Window:
 
     @property
     def open(self) -> int:
-        """Items given out and not yet yielded."""
+        """The number of items that were sent and whose answers were not yielded yet."""
         return self._sent - self._next
 
     def idle(self) -> _Worker | None:
-        """The worker with the least to do, if it could take more and the window has room."""
+        """The worker with the fewest items, if it can take more and the window has room."""
         if self.held >= _WINDOW_BYTES or self.open >= self._limit:
             return None
         worker = min(self._workers, key=lambda each: len(each.pending))
@@ -145,7 +146,7 @@ class _Window:
         self._sent += len(batch)
 
     def ready(self) -> Iterator[Answer]:
-        """The answers whose turn has come."""
+        """The answers that are next in order."""
         while (answer := self._early.pop(self._next, None)) is not None:
             self._next += 1
             self.held -= answer.nbytes
@@ -154,8 +155,8 @@ class _Window:
     def receive(self) -> None:
         """Wait for a message and keep its answers.
 
-        With a full window only the worker that has the next item is listened to. It answers in order, so its next
-        answer *is* the next item; the others wait in their sends meanwhile, and the window stops growing.
+        If the window is full, only the worker that has the next item is read from. It answers in order, so its next
+        answer is that of the next item; the others wait in their sends meanwhile, and the window stops growing.
         """
         busy = [worker for worker in self._workers if worker.pending]
         if self.held >= _WINDOW_BYTES:
@@ -175,23 +176,23 @@ class _Worker:
         self.process = fresh.start(serve, setup.limit.descriptors)
         self.pending: deque[tuple[int, Any]] = deque()
         self._ended = False
-        self._tell(setup)
+        self._send_message(setup)
 
     def send(self, batch: list[Any], first: int) -> None:
         self.pending.extend(enumerate(batch, first))
-        self._tell(batch)
+        self._send_message(batch)
 
     def send_end(self) -> None:
-        """No items will follow: it ends by itself after the last one."""
+        """Announce that no items follow; the process ends by itself after its last one."""
         if not self._ended:
             self._ended = True
-            self._tell(None)
+            self._send_message(None)
 
     def receive(self) -> list[tuple[int, Answer]]:
         """The next message: answers with the numbers of their items.
 
         Raises:
-            ConvertError: the process died, its function raised, or the machine ran out of something.
+            ConvertError: the process died, its function raised an error, or the machine ran out of a resource.
         """
         try:
             if not self.process.connection.poll() and self.process.ended(0):
@@ -201,7 +202,7 @@ class _Worker:
             raise self._death() from error
         if isinstance(message, Bug):
             raise ConvertError(
-                f"{message.item}: unexpected {message.error} (this is a fault of fastdata; please report it with the "
+                f"{message.item}: unexpected {message.error} (this is a bug in fastdata; please report it with the "
                 "lines below)",
                 message.trace.rstrip(),
             )
@@ -216,14 +217,14 @@ class _Worker:
         with contextlib.suppress(ConvertError):
             self.send_end()
 
-    def _tell(self, message: object) -> None:
+    def _send_message(self, message: object) -> None:
         try:
             self.process.connection.send(message)
         except OSError as error:
             raise self._death() from error
 
     def _death(self) -> ConvertError:
-        if not self.process.ended(_GRACE_SECONDS):  # it closed its end, and does not end
+        if not self.process.ended(_GRACE_SECONDS):  # it closed its end of the connection and still runs
             self.process.kill()
             self.process.ended(_GRACE_SECONDS)
         code = self.process.exit_code()
@@ -232,5 +233,5 @@ class _Worker:
         names = ", ".join(str(item) for _, item in islice(self.pending, _SHOWN))
         what = f" while it had {names}" if names else " as it started"
         log = self.process.log_tail()
-        said = f"Nothing was written.{' The end of its log:' if log else ''}"
-        return ConvertError(f"a conversion worker {how}{what}. {said}", log)
+        outcome = f"Nothing was written.{' The end of its log:' if log else ''}"
+        return ConvertError(f"a conversion worker {how}{what}. {outcome}", log)

@@ -1,9 +1,10 @@
-"""Recode: a record and the options flow in, the record as it is to be written flows out. Runs in the workers.
+"""Recode records in the worker processes.
 
-Promises: every image was decoded whole first, also where its bytes pass through unchanged; files that give no image are
-a reason, never an exception; the same bytes and options give the same result.
+In: a record and options. Out: the record as it is to be written. Promises: every image is decoded whole first, also if
+its bytes pass through unchanged; a file that gives no image is rejected with a reason, never an exception; the same
+bytes and options give the same result.
 
-The codec is imported where it is used: the parent process knows `Recoded` and needs no OpenCV for that.
+The codec is imported where it is used, because the parent process needs `Recoded` but not OpenCV.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 RGB = NDArray[np.uint8]
 
-# What `keep` writes in its own format where the picture must change; everything else becomes png, which loses nothing.
+# Formats in which `keep` also writes images that it must change; all others become png, which loses nothing.
 _KEPT_FORMATS = frozenset(("jpg", "png", "webp"))
 _LOSSY_FIELDS = frozenset(("jpg", "webp"))
 # A machine that runs out of something ends the conversion: no file is rejected for it. Other failures of the system
@@ -48,14 +49,14 @@ _CURES = Cures(
 
 
 class Recoded(NamedTuple):
-    """What became of one record.
+    """The result for one record.
 
     Attributes:
-        record: as it is to be written; None where it was rejected.
-        warnings: what there is to say.
-        became_lossy: the source's format where it lost its losslessness, else "".
-        engine: what resized the image.
-        profile: the name of the ICC profile by which the image was turned into sRGB, "" where it was not.
+        record: the record as it is to be written; None if it was rejected.
+        warnings: messages about a record that was kept.
+        became_lossy: the source's format if a lossless image was encoded with loss, else "".
+        engine: the resize engine; "" if the image was not resized.
+        profile: the name of the ICC profile from which the image was converted to sRGB; "" if it was not.
         bytes_in: the size of its files.
         reason: why it was rejected, else "".
     """
@@ -75,14 +76,14 @@ class Recoded(NamedTuple):
 
 
 def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[ImageRef], tuple[Recoded, int]]:
-    """What a worker calls on each reference below `root` (the system's bytes, whatever encoding the parent had).
+    """Make the function that a worker calls on each reference below `root`, a path in the system's bytes.
 
-    The function returns what became of the record, and how many bytes that has. It raises ResourceError where the
+    The function returns the result and its size in bytes. It raises ResourceError where the
     machine runs out of something, which says nothing of the files. OpenCV runs one thread in this process from then on.
     """
     import cv2
 
-    # Loaded before the first record comes, since a machine that runs out of something may not load them later.
+    # Import these before the first record, because a machine that runs out of something could not load them later.
     import fastdata.fields.table
     import fastdata.formats.folder  # noqa: F401
 
@@ -111,8 +112,8 @@ def _read(root: str, ref: ImageRef, options: RecodeOptions) -> tuple[Record, int
     """The record of the files that a reference names, and their size.
 
     Raises:
-        TooLargeError: one has more bytes than any image of `max_pixels` takes.
-        OSError: one cannot be read.
+        TooLargeError: a file has more bytes than any image of `max_pixels` takes.
+        OSError: a file cannot be read.
     """
     from fastdata.codec.sniff import sniff
     from fastdata.formats.folder import read_file
@@ -142,7 +143,7 @@ def _check_resources(error: Exception, path: str) -> None:
 
 
 def recode(record: Record, options: RecodeOptions) -> Recoded:
-    """A record as it is to be written: its image recoded, and what moves with it moved.
+    """Recode the image of a record, and apply the same plan to the fields that move with it.
 
     Raises:
         DecodeError: the image cannot be decoded, or is larger than allowed.
@@ -152,7 +153,7 @@ def recode(record: Record, options: RecodeOptions) -> Recoded:
     data = record.fields[record.image_field]
     info = probe(data)
     plan = resize_plan(info.upright_size, options)
-    refused = info.pixels > options.max_pixels  # before it takes memory, so it need not wait
+    refused = info.pixels > options.max_pixels  # it takes no memory, so it need not wait
     with memory_limit.current.hold(0 if refused else max(info.pixels, plan.size.height * plan.size.width)):
         return _recode(record, options, info, plan)
 
@@ -164,13 +165,13 @@ def _recode(record: Record, options: RecodeOptions, info: ImageInfo, plan: Plan)
 
     data = record.fields[record.image_field]
     colors = _colors(data, options, info)
-    whole = info.format != "jpg" or (colors.way is not None and colors.way.mode == "CMYK")
+    whole = info.format != "jpg" or (colors.conversion is not None and colors.conversion.mode == "CMYK")
     scale = 1 if whole else reduction(plan, headroom=HEADROOM)
-    part, notes, damaged = _decoded(data, options, info, scale, colors.way)
+    part, notes, damaged = _decoded(data, options, info, scale, colors.conversion)
     notes += colors.notes
     if part.size != info.upright_size:  # the header stated another size than the data have
         plan = resize_plan(part.size, options)
-    passes = not plan.changes and not damaged and colors.way is None and info.format in IMAGE_FIELDS
+    passes = not plan.changes and not damaged and colors.conversion is None and info.format in IMAGE_FIELDS
     if options.encode == "keep" and passes:
         kept = with_end_marker(data) if info.cut else data  # only the end marker is missing then
         return Recoded(_with_image(record, info.format, kept, None), notes)
@@ -180,12 +181,12 @@ def _recode(record: Record, options: RecodeOptions, info: ImageInfo, plan: Plan)
     lossy = info.format if field in _LOSSY_FIELDS and info.lossless else ""
     profile, lost = colors.kept_in(field)
     blob = encode(rgb, field, quality=options.quality, optimize=options.optimize, profile=profile)
-    profile_name = colors.way.name if colors.way is not None else ""
+    profile_name = colors.conversion.name if colors.conversion is not None else ""
     return Recoded(_with_image(record, field, blob, plan), notes + lost, lossy, engine, profile_name)
 
 
 def _with_image(record: Record, name: str, blob: bytes, plan: Plan | None) -> Record:
-    """The record with another image, in which a plan was carried out; what moves with the image goes through it."""
+    """The record with another image; the image's plan is applied to the fields that move with it."""
     from fastdata.fields.table import field_of
 
     fields = {name: blob}
@@ -201,27 +202,27 @@ def _with_image(record: Record, name: str, blob: bytes, plan: Plan | None) -> Re
 
 
 class _Colors(NamedTuple):
-    """What is to become of an image's colour profile.
+    """How an image's colour profile is treated.
 
     Attributes:
-        way: to sRGB; None where the numbers stay as they are.
-        notes: why it is passed over.
-        kept: the profile, where it is to stay with the image.
-        space: the pixels that it is for.
+        conversion: from the profile to sRGB; None if the values stay as they are.
+        notes: why the profile is ignored.
+        kept: the profile, if it stays with the image.
+        space: the colour space of the pixels that the profile describes.
     """
 
-    way: Conversion | None = None
+    conversion: Conversion | None = None
     notes: tuple[str, ...] = ()
     kept: bytes | None = None
     space: str = ""
 
     def kept_in(self, field: str) -> tuple[bytes | None, tuple[str, ...]]:
-        """The profile where a field can carry it with RGB pixels, else None and words about that."""
+        """The profile, if a field can hold it with RGB pixels, else None and a message about that."""
         from fastdata.codec.icc import CARRYING
 
         if self.kept is None or (self.space == "RGB" and field in CARRYING):
             return self.kept, ()
-        return None, (f"its ICC profile, for {self.space}, cannot be kept in {field}; the numbers are as they were",)
+        return None, (f"its ICC profile, for {self.space}, cannot be kept in {field}; the values did not change",)
 
 
 def _colors(data: bytes, options: RecodeOptions, info: ImageInfo) -> _Colors:
@@ -231,34 +232,34 @@ def _colors(data: bytes, options: RecodeOptions, info: ImageInfo) -> _Colors:
     if profile is None:
         return _Colors()
     if options.icc == "keep":
-        return _Colors(kept=profile, space=profile[16:20].decode("latin-1").strip())  # where its header says it
-    way = icc.conversion(profile, icc.mode_of(info))
-    return _Colors(notes=(way,)) if isinstance(way, str) else _Colors(way)
+        return _Colors(kept=profile, space=profile[16:20].decode("latin-1").strip())  # the header's colour space
+    conversion = icc.conversion(profile, icc.mode_of(info))
+    return _Colors(notes=(conversion,)) if isinstance(conversion, str) else _Colors(conversion)
 
 
 def _decoded(
-    data: bytes, options: RecodeOptions, info: ImageInfo, scale: int, way: Conversion | None
+    data: bytes, options: RecodeOptions, info: ImageInfo, scale: int, conversion: Conversion | None
 ) -> tuple[Part, tuple[str, ...], bool]:
-    """The picture, what there is to say about it, and whether it was damaged (and damaged ones are wanted)."""
+    """The image, warnings about it, and whether it is damaged, which is an error unless damaged images are kept."""
     from fastdata.codec.decode import Rules
     from fastdata.codec.encoded import WholeImage
 
     rules = Rules(cast("Alpha", options.alpha), options.max_pixels)
     notes: list[str] = []
     try:
-        part = WholeImage(data, rules, info).decode(None, scale, notes=notes, colors=way)
+        part = WholeImage(data, rules, info).decode(None, scale, notes=notes, colors=conversion)
     except (TooLargeError, UnsupportedError):
         raise
     except DecodeError as error:
         if not options.keep_damaged:
             raise
         lenient = WholeImage(data, replace(rules, keep_damaged=True), info)
-        return lenient.decode(None, scale, colors=way), (f"damaged, kept: {error}",), True
+        return lenient.decode(None, scale, colors=conversion), (f"damaged, kept: {error}",), True
     return part, tuple(notes), False
 
 
 def _resized(part: Part, plan: Plan, options: RecodeOptions) -> tuple[RGB, str]:
-    """The planned image, and what resized it ("" where nothing did)."""
+    """The planned image, and the engine that resized it ("" if none did)."""
     from fastdata.transforms.engines import best_engine
     from fastdata.transforms.render import carry_out
     from fastdata.transforms.resample import ResampleRules
@@ -270,7 +271,7 @@ def _resized(part: Part, plan: Plan, options: RecodeOptions) -> tuple[RGB, str]:
 
 
 def _check_side(rgb: RGB, field: str, options: RecodeOptions) -> None:
-    """Refuse a picture that the format cannot hold, with what would do under these options."""
+    """Refuse an image that the format cannot hold, and name the options that would avoid it."""
     side = max(rgb.shape[:2])
     if side <= LONGEST_SIDES.get(field, side):
         return
@@ -283,6 +284,6 @@ def _check_side(rgb: RGB, field: str, options: RecodeOptions) -> None:
     else:
         cures.append(f"--resize of {LONGEST_SIDES[field]:,} at most")
     raise TooLargeError(
-        f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose sides end at {LONGEST_SIDES[field]:,}; "
+        f"{rgb.shape[1]} x {rgb.shape[0]} does not fit into {field}, whose longest side is {LONGEST_SIDES[field]:,}; "
         f"use {', or '.join(cures)}"
     )

@@ -1,7 +1,7 @@
-"""ConvertReport: what became of every file, as a value and as strict JSON.
+"""ConvertReport: what happened to every file, as a value and as strict JSON.
 
 Promises: every file that is not hidden is counted once (kept, rejected or ignored); the JSON is pure ASCII without lone
-surrogates, whatever the names; the file is written beside its path and renamed, so that it is whole or absent.
+surrogates, whatever the names are; the file is written beside its path and renamed, so it is complete or absent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from typing import Any
 from fastdata.errors import OptionError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Profiles that are named; cameras make many.
+# Colour profiles that are listed by name; cameras write many.
 _SHOWN = 5
-
-
-# Names of what this process has open; replacing them, or the file behind them, would be no writing to them.
+# Names of descriptors that this process has open. They are written to: to replace them would write elsewhere.
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A path (below the converted folder) and what there is to say about it. `note["path"]` works as in the JSON."""
+    """A path (below the converted folder) and a message about it. `note["path"]` works as in the JSON."""
 
     path: str
     reason: str
@@ -43,22 +41,22 @@ class Note:
 
 @dataclass(slots=True)
 class ConvertReport:
-    """What became of every file; the attributes are the names in the JSON.
+    """What happened to every file; the attributes are the names in the JSON.
 
     Attributes:
-        kept: the number of records written; 0 where nothing was.
-        rejected: files whose content or ending says image, and that gave none; with the reason.
-        ignored: files that are no images; with the reason.
-        warnings: what is worth knowing about files that were kept, about classes, about the whole (path ".").
-        seconds: from call to return.
+        kept: the number of records written; 0 if nothing was.
+        rejected: files whose content or suffix says image, but which could not be used; with the reason.
+        ignored: files that are not images; with the reason.
+        warnings: notes on files that were kept, on classes, and on the whole conversion (path ".").
+        seconds: the time from call to return.
         bytes_in: the size of the files that were kept.
         bytes_out: the size of the data set on disk.
         classes: class names by number.
         format: "lmdb", "hdf5" or "tar".
-        engine: what resized, with its version; "" where nothing was resized.
+        engine: the resize engine, with its version; "" if nothing was resized.
         workers: the number of worker processes.
         options: the options that determine the bytes, as in the manifest.
-        error: why nothing was written, or why the report file was not; "" where both were.
+        error: why nothing was written, or why the report file was not; "" if both were.
     """
 
     kept: int = 0
@@ -81,9 +79,10 @@ class ConvertReport:
 
 
 def strict_json(value: Any) -> bytes:
-    r"""A value as JSON that every parser takes: ASCII, no NaN, no lone surrogates.
+    r"""A value as JSON that every parser accepts: ASCII, no NaN, no lone surrogates.
 
-    Python's file names hold a byte that is not UTF-8 as a lone surrogate; it becomes a backslash, x and two hex digits.
+    In Python's file names a lone surrogate stands for a byte that is not UTF-8; it becomes a backslash, x and two hex
+    digits.
 
     >>> strict_json("caf\udce9.jpg")
     b'"caf\\\\xe9.jpg"\n'
@@ -110,11 +109,11 @@ def _plain(value: Any) -> Any:
 
 
 def notes_of_all(became_lossy: Counter[str], profiles: Counter[str]) -> list[Note]:
-    """What happened to many files and is told once: most people do not know that they have such files.
+    """Notes on what happened to many files, one each: most people do not know that they have such files.
 
     Args:
         became_lossy: how many lossless files of each kind were encoded with loss.
-        profiles: how many images were turned into sRGB, by the name of their colour profile.
+        profiles: how many images were converted to sRGB, by the name of their colour profile.
     """
     notes = []
     if became_lossy:
@@ -139,7 +138,7 @@ def check_report_path(path: str) -> None:
     if os.path.isdir(path):
         raise OptionError(f"report {path!r} is a folder; name a file such as {os.path.join(path, 'report.json')!r}")
     stream = _stream(path)
-    if isinstance(stream, int):  # now, since later the number may belong to something of ours
+    if isinstance(stream, int):  # checked now, because later the number may belong to another file of this process
         try:
             os.fstat(stream)
         except OSError as error:
@@ -153,13 +152,13 @@ def check_report_path(path: str) -> None:
 
 
 def write_report(report: ConvertReport, path: str) -> None:
-    """Write the report beside its path and rename it there: whole, or absent.
+    """Write the report beside its path and rename it, so that it is complete or absent.
 
-    A link stays and its file is written; what is no file (`/dev/stdout`, a shell's `>(...)`) is written to, never
-    replaced.
+    If the path is a link, its file is replaced and the link stays. Descriptors, pipes and devices (`/dev/stdout`, a
+    shell's `>(...)`) are written to, never replaced.
 
     Raises:
-        OSError: it could not be written; nothing is left.
+        OSError: it could not be written; no part of it stays.
     """
     stream = _stream(path)
     if stream is not None:
@@ -171,7 +170,7 @@ def write_report(report: ConvertReport, path: str) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(report.to_json())
-            # as if it had been made by open(): mkstemp's 0600 would keep colleagues out
+            # The permissions that open() gives: with mkstemp's 0600, others could not read it.
             if hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), 0o666 & ~_umask())
         os.replace(beside, os.path.join(folder, name))
@@ -182,7 +181,7 @@ def write_report(report: ConvertReport, path: str) -> None:
 
 
 def _stream(path: str) -> int | str | None:
-    """What to open where a report is to be written to: a descriptor of ours, a pipe or device; None for a file."""
+    """What to write a report to: a descriptor of this process, the path of a pipe or device; None for a file."""
     named = _DESCRIPTOR.fullmatch(path)
     if named is not None:
         return {"stdout": 1, "stderr": 2}.get(named[1]) or int(named[2])

@@ -1,4 +1,4 @@
-"""The resize options of a conversion as fastdata's own transforms: both give the same plan for the same image."""
+"""The resize options of a conversion as fastdata's own transforms, so that both give the same plan for an image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADROOM = 2
 
 
 def resize_plan(size: Size, options: RecodeOptions) -> Plan:
-    """What becomes of an image of this size.
+    """The plan for an image of this size.
 
     `shorter` and `longer` leave a smaller image as it is, and `pad` centres it unscaled, unless `upscale`.
 
@@ -47,7 +47,7 @@ def resize_plan(size: Size, options: RecodeOptions) -> Plan:
 
 @functools.lru_cache(maxsize=8)
 def transforms_for(options: RecodeOptions) -> tuple[Geometric, ...]:
-    """The transforms that these options are short for."""
+    """The transforms that these options stand for."""
     side = options.resize
     if side is None:
         return ()

@@ -1,10 +1,10 @@
-"""Staging: a data set is built beside its target and moved there in one step; nothing half-written looks whole.
+"""Staging: build a data set beside its target and move it there in one step, so nothing half-written looks complete.
 
-Beside DST lies, while a run is at work, the hidden folder `.NAME.fastdata/`:
+During a run the hidden folder `.NAME.fastdata/` lies beside DST:
 
     lock    held (flock) by the run; a second run to the same target is refused
-    new     what is being built (a sink may put more beside it)
-    old     the data set that is being replaced, where the system cannot exchange two names in one step
+    new     the data set being built (a sink may put other files beside it)
+    old     the data set being replaced, if the system cannot exchange two names in one step
 
 A killed run leaves the folder behind. The next run to the same target takes the lock, puts `old` back if the target is
 free, and removes the rest.
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
-# Bytes that longer names have than the data set: `.NAME.fastdata` (10) beside it, shards `NAME-000000.tar` (11) in it.
+# Bytes added to the data set's name: `.NAME.fastdata` (10) beside it, shards `NAME-000000.tar` (11) in it.
 _ADDED_BYTES = 11
-# Where the system does not say how long a name may be: what nearly all file systems take.
+# The longest name if the system does not report it: that of nearly all file systems.
 _NAME_BYTES = 255
 
 
@@ -45,8 +45,8 @@ class Staging:
     """The folder in which one data set is built.
 
     Attributes:
-        target: where the finished data set goes.
-        new: where to build it; nothing is there yet.
+        target: the path of the finished data set.
+        new: the path to build it at; nothing is there yet.
     """
 
     def __init__(self, target: str, *, overwrite: bool = False) -> None:
@@ -69,7 +69,7 @@ class Staging:
         try:
             with deferred_signals():
                 lock = self._locked()
-                # Runs also when this object is dropped, and at the end of Python: whatever tears a run apart.
+                # Also runs when this object is dropped and when Python ends, so no interrupted run leaves its folder.
                 self._release = weakref.finalize(
                     self, _release, self._folder, self._old, self.target, lock, os.getpid()
                 )
@@ -97,16 +97,16 @@ class Staging:
     def _locked(self) -> int:
         while True:
             os.makedirs(self._folder, exist_ok=True)
-            if os.path.islink(self._folder):  # clearing it would remove other files
+            if os.path.islink(self._folder):  # to clear it would remove other files
                 raise ConvertError(f"{self._folder!r} is a link; remove it")
             lock = os.path.join(self._folder, "lock")
             try:
                 descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
             except FileNotFoundError:
-                continue  # the run before removed its folder between our two steps
+                continue  # the previous run removed its folder between the two steps
             try:
                 _flock(descriptor)
-                # The run before may have removed the file that we have locked: then it guards nothing.
+                # The previous run may have removed the locked file: then the lock protects nothing.
                 if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(descriptor)):
                     return descriptor
             except BlockingIOError as error:
@@ -120,7 +120,7 @@ class Staging:
             os.close(descriptor)
 
     def commit(self) -> None:
-        """Move the finished data set to its target; what was there is removed after that."""
+        """Move the finished data set to its target, then remove what was there."""
         if os.path.isdir(self.new):
             _sync_folder(self.new)
         if self._overwrite and os.path.lexists(self.target):
@@ -138,7 +138,7 @@ class Staging:
                 return
         except FileExistsError:
             pass
-        else:  # no such call here: look and rename, in two steps
+        else:  # the system has no such call: check and rename in two steps
             if not os.path.lexists(self.target):
                 os.rename(self.new, self.target)
                 return
@@ -147,7 +147,7 @@ class Staging:
         )
 
     def discard(self) -> None:
-        """Remove what was built and release the lock; a data set that was half replaced is put back."""
+        """Remove what was built and release the lock; a data set whose replacement was not finished is put back."""
         if hasattr(self, "_release"):
             with deferred_signals():
                 self._release()
@@ -162,7 +162,7 @@ class Staging:
 
 
 def check_name(target: str) -> None:
-    """Refuse a name that leaves no room for the longer ones that are built from it.
+    """Refuse a name that leaves no room for the longer names that are made from it.
 
     Raises:
         ConvertError: it is too long for the file system.
@@ -172,15 +172,15 @@ def check_name(target: str) -> None:
     length = len(os.fsencode(name))
     if length > most:
         raise ConvertError(
-            f"cannot write {target!r}: a name of {length} bytes is too long, since the names of the files that are "
-            f"built there are longer; use a name of at most {most} bytes"
+            f"cannot write {target!r}: a name of {length} bytes is too long, because the names of the files that "
+            f"are built there are longer; use a name of at most {most} bytes"
         )
 
 
 def _longest_name(folder: str) -> int:
     try:
         return os.pathconf(folder, "PC_NAME_MAX")
-    except (OSError, ValueError, AttributeError):  # the folder is still to be made; Windows has no such call
+    except (OSError, ValueError, AttributeError):  # the folder does not exist yet; Windows has no such call
         return _NAME_BYTES
 
 
@@ -205,19 +205,19 @@ def check_target(target: str, *, overwrite: bool) -> None:
 
 def _release(folder: str, old: str, target: str, lock: int, process: int) -> None:
     try:
-        if os.getpid() == process:  # what is built is not a forked child's
+        if os.getpid() == process:  # a forked child must not remove its parent's files
             _recover(old, target)
             _clear(folder)
             os.unlink(os.path.join(folder, "lock"))
             os.rmdir(folder)
     except OSError:
-        pass  # the next run to this target clears the rest; the error that led here matters more
+        pass  # the next run to this target clears the rest; the error being raised matters more
     finally:
         os.close(lock)
 
 
 def _recover(old: str, target: str) -> bool:
-    """Put a data set back whose replacement was interrupted; was there one?"""
+    """Put a data set back whose replacement was interrupted; return whether there was one."""
     if not os.path.lexists(old) or os.path.lexists(target):
         return False
     os.rename(old, target)
@@ -231,7 +231,7 @@ def _clear(folder: str) -> None:
 
 
 def _flock(descriptor: int) -> None:
-    """Lock without waiting; where the system or file system has no locks, go on without.
+    """Lock without waiting; do nothing if the system or file system has no locks.
 
     Raises:
         BlockingIOError: another process holds it.
@@ -250,10 +250,10 @@ def _flock(descriptor: int) -> None:
 
 
 def _rename_flagged(first: str, second: str, flag: int) -> bool:
-    """renameat2: swap two names, or rename to a free one, in one step; False where system or file system cannot.
+    """renameat2: swap two names, or rename to a free one, in one step; False if system or file system cannot.
 
     Raises:
-        OSError: it can, but not these (FileExistsError: the name is not free).
+        OSError: the call failed for these names (FileExistsError: the name is not free).
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -272,7 +272,7 @@ def _rename_flagged(first: str, second: str, flag: int) -> bool:
 def _is_replaceable(path: str) -> bool:
     if os.path.islink(path) or not os.path.isdir(path):
         return os.path.islink(path) or os.path.isfile(path)
-    # A folder of nothing but these is a data set, whole or not. Others hold files of users.
+    # A folder of these files alone is a data set, complete or not. Any other file is the user's.
     return all(name in (MANIFEST_NAME, INDEX_NAME) or is_data_set_file(name) for name in os.listdir(path))
 
 
@@ -284,7 +284,7 @@ def _remove(path: str) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Make a rename last through a power cut, where folders can be synced."""
+    """Sync a folder so that a rename survives a power cut, if the system can."""
     with contextlib.suppress(OSError), _descriptor(path) as descriptor:
         os.fsync(descriptor)
 

@@ -1,7 +1,7 @@
-"""The loop of a pool's worker process. Items flow in, `Answer`s flow out, in the order in which they came.
+"""The loop of a pool's worker process.
 
-What is written to its stdout and stderr (decoders do) comes back with the item that caused it. It ends when the
-connection does, whatever it is doing then.
+In: items. Out: an `Answer` for each, in the same order. What the process writes to stdout and stderr (decoders do) is
+returned with the item that caused it. The process ends when the connection does, whatever it is doing then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Function = Callable[[Any], tuple[Any, int]]
 
 
 class Answer(NamedTuple):
-    """What came of one item.
+    """The result for one item.
 
     Attributes:
-        value: what the pool's function made of it.
-        nbytes: how many bytes that has: few large answers are held at a time.
+        value: what the pool's function returned.
+        nbytes: the size of the value in bytes, by which the pool limits the answers that it holds.
         log: what was written to stdout and stderr meanwhile, on one line.
     """
 
@@ -37,18 +37,18 @@ class Answer(NamedTuple):
     log: str
 
 
-# A message goes out when it holds this much: few large blobs are never gathered, many small ones share their costs.
+# A message is sent when it holds this much: large blobs are not gathered, and small ones share the cost of a message.
 _FLUSH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker is sent first.
+    """The first message to a worker.
 
     Attributes:
-        target: "module:name" of what makes the function that is called on every item.
-        arguments: for it.
-        limit: how many large images all workers of the pool may have in memory at once.
+        target: "module:name" of a callable that makes the function, which is called on every item.
+        arguments: the target's arguments.
+        limit: how many large images all workers of the pool may hold in memory at once.
     """
 
     target: str
@@ -58,7 +58,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What a worker sends when its function raised something that it should not have."""
+    """A worker's message that its function raised an unexpected exception."""
 
     item: object
     error: str
@@ -67,29 +67,29 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class OutOfResources:
-    """What a worker sends when the machine ran out of something while its function was at work."""
+    """A worker's message that the machine ran out of a resource while its function ran."""
 
     reason: str  # names the item
 
 
 def serve(connection: Connection) -> None:
     """Receive the setup, then lists of items, and answer until None comes or the connection ends."""
-    warnings.simplefilter("always")  # once for each file, not once for each process
+    warnings.simplefilter("always")  # once per file, not once per process
     try:
         setup: Setup = connection.recv()
         memory_limit.current = setup.limit
         module, _, name = setup.target.partition(":")
         function: Function = getattr(importlib.import_module(module), name)(*setup.arguments)
-        output.taken()  # what imports wrote belongs to no file
+        output.taken()  # drops what imports wrote, which belongs to no file
         while (items := connection.recv()) is not None:
             if not _answer(connection, function, items):
                 return
     except (EOFError, ConnectionError):
-        pass  # the parent is gone, or has what it wanted
+        pass  # the parent has ended, or needs no more answers
 
 
 def _answer(connection: Connection, function: Function, items: list[Any]) -> bool:
-    """Send the answers to one list of items, in one message or several; False after an error."""
+    """Send the answers for one list of items, in one message or several; return False after an error."""
     answers: list[Answer] = []
     held = 0
     for item in items:

@@ -38,7 +38,7 @@ def lame() -> Function:
 
     def call(item: Any) -> tuple[object, int]:
         if item == "raise":
-            raise ZeroDivisionError("no such picture")
+            raise ZeroDivisionError("no such image")
         if item == "exit":
             os._exit(7)
         if item == "segv":

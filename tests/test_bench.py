@@ -1,4 +1,4 @@
-"""`scripts/bench`: every figure can be taken, and is told with machine, versions, settings and cache state."""
+"""`scripts/bench`: every figure can be taken, and is printed with machine, versions, settings and cache state."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_loading(tmp_path: Path) -> None:
     assert {"records.lmdb", "tar"} <= kept
 
 
-def test_a_peer_that_is_not_there_is_told() -> None:
+def test_a_missing_peer_is_reported() -> None:
     small = ["--task", "raw", "--drawn", "2", "--samples", "4", "--repeats", "1", "--workers", "1"]
     facts = bench("load", *small, "--only", "ffcv,fastdata-raw")
     assert facts["not_measured"] == {"ffcv": "needs --peer ffcv=PYTHON"}

@@ -156,7 +156,7 @@ def test_every_option_reaches_convert(photo_folder: Path, tmp_path: Path) -> Non
 
 def test_rejected_inputs_are_named_and_the_code_is_3(photo_folder: Path, tmp_path: Path) -> None:
     (photo_folder / "cat" / "broken.jpg").write_bytes(images.jpeg(images.photo(40, 30))[:200])
-    (photo_folder / "cat" / "notes.txt").write_text("no picture")
+    (photo_folder / "cat" / "notes.txt").write_text("no image")
     target, report = tmp_path / "out.lmdb", tmp_path / "report.json"
     code, out, err = run("convert", photo_folder, target, "--report", report, "--workers", "1")
     assert code == 3

@@ -99,8 +99,8 @@ def test_verify_names_what_is_damaged(photo_folder: Path, tmp_path: Path, name: 
         key, blob = reader.keys[5], bytes(reader.image(5)[1])
     file = target / "data.mdb" if name == "lmdb" else target
     content = bytearray(file.read_bytes())
-    place = content.find(blob) + len(blob) // 2
-    content[place] ^= 0xFF
+    middle = content.find(blob) + len(blob) // 2
+    content[middle] ^= 0xFF
     file.write_bytes(content)
     code, out, err = run("verify", target, "--quiet")
     assert (code, err) == (1, "")

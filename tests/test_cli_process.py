@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough large pictures that a conversion is never done before a signal comes."""
+    """Enough large images that a conversion is never done before a signal comes."""
     root = tmp_path_factory.mktemp("many")
     blob = images.jpeg(images.photo(2000, 1500), quality=95)
     for number in range(400):
@@ -138,7 +138,7 @@ def test_a_reader_that_goes_away_is_no_error(photo_folder: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_behind_stdout_is_told(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_an_error(photo_folder: Path, tmp_path: Path) -> None:
     packed = pack(photo_folder, tmp_path / "packed.lmdb")
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "fastdata", "info", str(packed)]
@@ -168,15 +168,15 @@ def test_printable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "words"),
+    ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (30_000, "30.0 kB"), (999_600, "1.00 MB"), (256_000_000, "256 MB")],
 )
-def test_size_words(count: int, words: str) -> None:
-    assert terminal.size_words(count) == words
+def test_size_text(count: int, text: str) -> None:
+    assert terminal.size_text(count) == text
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_report_that_was_asked_for_and_is_not_written_is_told(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error(photo_folder: Path, tmp_path: Path) -> None:
     with _start("convert", photo_folder, tmp_path / "out.lmdb", "--quiet", "--report", "/dev/full") as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -91,7 +91,7 @@ def test_sigkill_leaves_nothing_that_can_be_read(
     assert not dst.exists()
     left = [path for path in tmp_path.iterdir() if path != photo_folder]
     assert [path.name for path in left] == [f".{NAMES[kind]}.fastdata"]
-    if moment[0] != STAGING + "commit":  # before the swap of names the new data set is whole, beside its place
+    if moment[0] != STAGING + "commit":  # before the swap of names the new data set is whole, beside its target
         refuse_leftovers(left[0])
     report = convert(photo_folder, dst, **options_for(kind))
     assert report.kept == 12
@@ -123,8 +123,8 @@ def test_sigkill_leaves_the_old_data_set_as_it_was(
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0].rpartition('.')[2]}-{moment[1]}")
 def test_an_interrupt_cleans_up_in_time(photo_folder: Path, tmp_path: Path, moment: tuple[str, int]) -> None:
-    place = tmp_path / "r.json"
-    with stopped(photo_folder, tmp_path / "out.lmdb", moment, **options_for("lmdb", report=str(place))) as process:
+    file = tmp_path / "r.json"
+    with stopped(photo_folder, tmp_path / "out.lmdb", moment, **options_for("lmdb", report=str(file))) as process:
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE)
@@ -132,13 +132,13 @@ def test_an_interrupt_cleans_up_in_time(photo_folder: Path, tmp_path: Path, mome
     assert "KeyboardInterrupt" in err
     assert seconds < INTERRUPT_SECONDS
     assert sorted(path.name for path in tmp_path.iterdir()) == [photo_folder.name, "r.json"]
-    value = json.loads(place.read_bytes())
+    value = json.loads(file.read_bytes())
     assert (value["kept"], value["bytes_out"], value["error"]) == (0, 0, "ended by KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("limit", [1_000, 20_000, 150_000])
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_full_disk_is_told_in_words_and_leaves_nothing(
+def test_a_full_disk_is_an_error_with_a_message_and_leaves_nothing(
     photo_folder: Path, tmp_path: Path, kind: str, limit: int
 ) -> None:
     options = options_for(kind, file_limit=limit, report=str(tmp_path / "r.json")) | {"shard_size": 10**6}

@@ -1,4 +1,4 @@
-"""Options that could have no effect are refused, or told of where the result is what was asked for."""
+"""Options that could have no effect are refused, or warned of if the result is what was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conversion tells: the report, its file, warnings, progress."""
+"""What a conversion reports: the report, its file, warnings, progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_empty_class_keeps_its_number_with_a_warning(photo_folder: Path, tmp_
 def test_a_class_whose_images_were_all_rejected_keeps_its_number_with_a_warning(
     photo_folder: Path, tmp_path: Path
 ) -> None:
-    put(photo_folder, {"crow/1.jpg": b"no picture", "crow/2.jpg": b""})
+    put(photo_folder, {"crow/1.jpg": b"no image", "crow/2.jpg": b""})
     report = run(photo_folder, tmp_path / "out.tar")
     assert report.classes == ["cat", "crow", "dog", "zebra"]
     assert Note("crow", "all images of this class were rejected") in report.warnings
@@ -62,10 +62,10 @@ def test_names_that_are_not_text_end_in_strict_json(tmp_path: Path) -> None:
 
 
 def test_the_report_file_says_what_the_report_says(tmp_path: Path) -> None:
-    place = tmp_path / "r.json"
-    place.write_text("an older report")
-    report = run(every_kind(tmp_path / "kinds"), tmp_path / "out.tar", report=place)
-    value = json.loads(place.read_bytes())
+    file = tmp_path / "r.json"
+    file.write_text("an older report")
+    report = run(every_kind(tmp_path / "kinds"), tmp_path / "out.tar", report=file)
+    value = json.loads(file.read_bytes())
     assert value["rejected"] == [{"path": note.path, "reason": note.reason} for note in report.rejected]
     assert {name: value[name] for name in ("kept", "seconds", "bytes_in", "bytes_out", "classes", "error")} == {
         name: getattr(report, name) for name in ("kept", "seconds", "bytes_in", "bytes_out", "classes", "error")
@@ -84,7 +84,7 @@ def test_a_report_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_report_that_cannot_be_written_in_the_end_is_told_and_the_data_are_whole(
+def test_a_report_that_cannot_be_written_in_the_end_is_an_error_and_the_data_are_whole(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -112,8 +112,8 @@ def test_damage_that_the_decoder_reports_is_a_warning_and_not_on_our_stderr(
     (photo_folder / "cat" / "harm.jpg").write_bytes(data[:-2] + b"\x12\x34" * 20 + data[-2:])
     report = run(photo_folder, tmp_path / "out.tar")
     assert report.kept == 13
-    told = [note.reason for note in report.warnings if note.path == "cat/harm.jpg"]
-    assert told == ["the decoder says: Corrupt JPEG data: 37 extraneous bytes before marker 0xd9"]
+    reasons = [note.reason for note in report.warnings if note.path == "cat/harm.jpg"]
+    assert reasons == ["the decoder says: Corrupt JPEG data: 37 extraneous bytes before marker 0xd9"]
     assert capfd.readouterr() == ("", "")
 
 

@@ -25,7 +25,7 @@ FORMATS = ("set.lmdb", "set.h5", "set.tar", "shards", "folder")
 
 
 def make(root: Path, name: str, count: int = COUNT, options: dict[str, Any] | None = None) -> Path:
-    """The same pictures in each format: class 0 and 1 in turn; in the folder class by class."""
+    """The same images in each format: class 0 and 1 in turn; in the folder class by class."""
     path = root / name
     labels = sorted(i % 2 for i in range(count))
     blobs = [images.jpeg(images.photo(32, 24, seed=i)) for i in range(count)]
@@ -62,19 +62,19 @@ def test_attributes_are_image_folders(path: Path) -> None:
     assert [label for _, label in data] == data.targets.tolist()  # type: ignore[attr-defined]
 
 
-def test_pictures_belong_to_the_caller(path: Path) -> None:
+def test_images_belong_to_the_caller(path: Path) -> None:
     """Contiguous, writable, RGB; torch takes them without a warning; changing one changes nothing else."""
     for data in (ImageDataset(path), ImageDataset(path, cache="ram")):
-        picture, label = data[3]
+        image, label = data[3]
         assert type(label) is int
-        assert (picture.dtype, picture.shape) == (np.uint8, (24, 32, 3))
-        assert picture.flags.c_contiguous
-        assert picture.flags.writeable
-        before = picture.copy()
+        assert (image.dtype, image.shape) == (np.uint8, (24, 32, 3))
+        assert image.flags.c_contiguous
+        assert image.flags.writeable
+        before = image.copy()
         assert np.abs(before.astype(int) - images.photo(32, 24, seed=3)).mean() < 12
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            torch.from_numpy(picture).zero_()
+            torch.from_numpy(image).zero_()
         assert np.array_equal(data[3][0], before)
 
 
@@ -85,17 +85,17 @@ def test_raw_pixels_belong_to_the_caller_too(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "raw.h5") as writer:
         writer.write(Record("a", {"npy": encode(rgb, "npy")}))
     for data in (ImageDataset(tmp_path / "raw.h5"), ImageDataset(tmp_path / "raw.h5", cache="ram")):
-        picture, label = data[0]
+        image, label = data[0]
         assert label == -1
-        picture[:] = 0
+        image[:] = 0
         assert np.array_equal(data[0][0], rgb)
 
 
 def test_batched_fetch_is_the_same(path: Path) -> None:
     data = ImageDataset(path)
-    for (picture, label), index in zip(data.__getitems__([4, 0, 4]), (4, 0, 4), strict=True):
+    for (image, label), index in zip(data.__getitems__([4, 0, 4]), (4, 0, 4), strict=True):
         assert label == data[index][1]
-        assert np.array_equal(picture, data[index][0])
+        assert np.array_equal(image, data[index][0])
 
 
 def test_indices_end(path: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_reader_will_do(path: Path) -> None:
         assert cached[1][1] == reader.labels[1]
 
 
-def _plus(picture: Any, label: int) -> tuple[Any, int]:
-    return picture, label + 100
+def _plus(image: Any, label: int) -> tuple[Any, int]:
+    return image, label + 100
 
 
 def test_transforms_are_called(path: Path) -> None:
-    picture, label = ImageDataset(path, transform=np.shape, target_transform=str)[0]
-    assert (picture, label) == ((24, 32, 3), "0")
+    image, label = ImageDataset(path, transform=np.shape, target_transform=str)[0]
+    assert (image, label) == ((24, 32, 3), "0")
     assert ImageDataset(path, transforms=_plus)[0][1] == 100
     data = ImageDataset(path)
     data.transform = np.shape
@@ -143,8 +143,8 @@ def _foreign(home: str, bases: tuple[type, ...] = (object,), **methods: Any) -> 
     return type("Foreign", bases, {**methods, "__module__": home})
 
 
-def _shape(_: Any, picture: Any) -> tuple[Any, ...]:
-    return type(picture), tuple(picture.shape), str(picture.dtype)
+def _shape(_: Any, image: Any) -> tuple[Any, ...]:
+    return type(image), tuple(image.shape), str(image.dtype)
 
 
 TENSOR = (torch.Tensor, (3, 24, 32), "torch.uint8")
@@ -154,12 +154,12 @@ TorchvisionModule = _foreign("torchvision.transforms.v2", (torch.nn.Module,), fo
 Child = _foreign("user.code", (Torchvision,))
 
 
-def _function(picture: Any) -> Any:
-    return _shape(None, picture)
+def _function(image: Any) -> Any:
+    return _shape(None, image)
 
 
-def _library_function(picture: Any, size: int = 0) -> Any:
-    return _shape(None, picture)
+def _library_function(image: Any, size: int = 0) -> Any:
+    return _shape(None, image)
 
 
 _library_function.__module__ = "torchvision.transforms.functional"
@@ -237,14 +237,14 @@ def _damaged(tmp_path: Path, blob: bytes, options: dict[str, Any] | None = None)
 
 
 def test_damage_names_data_set_and_key(tmp_path: Path) -> None:
-    data = _damaged(tmp_path, b"no picture")
+    data = _damaged(tmp_path, b"no image")
     with pytest.raises(DecodeError, match=r"set\.h5: record 'bad/1': ") as caught:
         data[1]
     assert isinstance(caught.value.__cause__, DecodeError)
     assert data[0][0].shape == (24, 32, 3)
 
 
-def test_cut_pictures_follow_the_data_sets_rule(tmp_path: Path) -> None:
+def test_cut_images_follow_the_data_sets_rule(tmp_path: Path) -> None:
     blob = images.jpeg(images.photo(64, 48))
     cut = blob[: len(blob) * 6 // 10]
     (tmp_path / "a").mkdir()

@@ -32,8 +32,8 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 LOADERS = [(None, 0), ("fork", 1), ("fork", 4), ("forkserver", 1), ("forkserver", 4), ("spawn", 1), ("spawn", 4)]
 
 
-def _as_tensor(picture: Any) -> torch.Tensor:
-    return torch.from_numpy(picture)
+def _as_tensor(image: Any) -> torch.Tensor:
+    return torch.from_numpy(image)
 
 
 @pytest.mark.parametrize(("method", "workers"), LOADERS)

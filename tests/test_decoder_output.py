@@ -1,4 +1,4 @@
-"""What decoders write to descriptor 2 is caught, told of the file that it is about, and nothing else is held back."""
+"""What decoders write to descriptor 2 is captured and reported with its file, and nothing else is held back."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_long_and_repeated_words_are_bounded() -> None:
     assert said.endswith("...")
 
 
-def test_threads_are_not_told_of_each_others_files(capfd: pytest.CaptureFixture[str]) -> None:
+def test_threads_do_not_get_each_others_lines(capfd: pytest.CaptureFixture[str]) -> None:
     both, spoken = threading.Barrier(2), threading.Event()
     calls = {"talks": 0, "quiet": 0}
     heard = {}

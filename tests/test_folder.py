@@ -320,12 +320,12 @@ def test_a_folder_that_changed_since_it_was_pickled(tmp_path: Path) -> None:
         pickle.loads(blob)
 
 
-@pytest.mark.parametrize("place", ["notes", "a/notes"])
-def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize("path", ["notes", "a/notes"])
+def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """Also beside the class folders, where files are only looked at to say what they are."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(images.png(images.photo(4, 4)))
-    (tmp_path / place).write_bytes(b"x")
+    (tmp_path / path).write_bytes(b"x")
 
     def refuse(path: str, _limit: int = -1) -> bytes:
         raise PermissionError(13, "Permission denied", path)
@@ -333,4 +333,4 @@ def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("fastdata.formats.folder.read_file", refuse)
     found = scan(str(tmp_path))
     assert [entry.path for entry in found.entries] == ["a/1.png"]
-    assert found.ignored == [(place, "its suffix is not that of an image, and it cannot be read: Permission denied")]
+    assert found.ignored == [(path, "its suffix is not that of an image, and it cannot be read: Permission denied")]

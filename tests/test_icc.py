@@ -154,7 +154,7 @@ def test_a_profile_that_is_kept_is_there_for_others(encode: str) -> None:
 def test_a_profile_that_cannot_be_kept_is_told() -> None:
     done = converted(saved("png"), encode="bmp", icc="keep")
     np.testing.assert_array_equal(decode(done.data), RGB)
-    assert done.warnings == ("its ICC profile, for RGB, cannot be kept in bmp; the numbers are as they were",)
+    assert done.warnings == ("its ICC profile, for RGB, cannot be kept in bmp; the values did not change",)
     assert (
         "for CMYK, cannot be kept in jpg"
         in converted(saved("jpeg", PRESS, "CMYK"), encode="jpeg", icc="keep").warnings[0]

@@ -182,7 +182,7 @@ def test_what_is_written_comes_with_its_item_and_not_to_our_stderr(capfd: pytest
         ("exit", r"ended with exit code 7 while it had exit, after"),
         ("segv", r"(?s)signal 11 \(SIGSEGV\) .* while it had segv, after.*The end of its log:\n.*pool_targets\.py"),
         ("kill", r"signal 9 \(SIGKILL\) .*memory ran out: use fewer --workers.* while it had kill, after"),
-        ("raise", r"(?s)raise: unexpected ZeroDivisionError: no such picture.*pool_targets\.py"),
+        ("raise", r"(?s)raise: unexpected ZeroDivisionError: no such image.*pool_targets\.py"),
     ],
 )
 def test_a_dead_worker_is_an_error_at_once(way: str, words: str) -> None:

@@ -39,7 +39,7 @@ def test_keep_passes_every_readable_kind_through(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READABLE)
-def test_raw_holds_the_upright_picture(name: str) -> None:
+def test_raw_holds_the_upright_image(name: str) -> None:
     data, _ = images.odd_images()[name]
     done = recode(data, options(encode="raw"))
     assert done.field == "npy"
@@ -114,7 +114,7 @@ def test_lossless_sources_that_become_lossy_are_told(data: bytes, encode: str, k
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
 @pytest.mark.parametrize("mode", ["shorter", "crop", "pad"])
-def test_turned_pictures_are_resized_upright(turn: int, kind: str, mode: str) -> None:
+def test_turned_images_are_resized_upright(turn: int, kind: str, mode: str) -> None:
     lossless: dict[str, Any] = {"webp": {"lossless": True}, "jpeg": {"quality": 98, "subsampling": 0}}.get(kind, {})
     data = images.turned(RGB, turn, kind, **lossless)
     done = decode(recode(data, options(encode="png", resize=40, resize_mode=mode)).data)
@@ -132,13 +132,13 @@ def test_passed_through_bytes_keep_their_tag_and_are_turned_once(turn: int) -> N
 
 
 def test_shrinking_is_pillows_antialiased_bilinear_within_two_levels() -> None:
-    picture = images.photo(640, 427, 4)
-    done = decode(recode(images.png(picture), options(encode="png", resize=256)).data)
-    want = np.asarray(Image.fromarray(picture).resize((383, 256), Image.Resampling.BILINEAR))
+    image = images.photo(640, 427, 4)
+    done = decode(recode(images.png(image), options(encode="png", resize=256)).data)
+    want = np.asarray(Image.fromarray(image).resize((383, 256), Image.Resampling.BILINEAR))
     assert np.abs(done.astype(int) - want).max() <= 2
 
 
-def test_pad_and_crop_place_the_picture_in_the_centre() -> None:
+def test_pad_and_crop_place_the_image_in_the_centre() -> None:
     padded = decode(
         recode(images.png(RGB), options(encode="png", resize=200, resize_mode="pad", pad_color=(1, 2, 3))).data
     )

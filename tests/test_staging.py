@@ -22,9 +22,9 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def make(place: Path | str, text: str) -> None:
-    os.makedirs(place)
-    Path(place, "manifest.json").write_text(text)
+def make(path: Path | str, text: str) -> None:
+    os.makedirs(path)
+    Path(path, "manifest.json").write_text(text)
 
 
 def without_exchange(monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
@@ -34,7 +34,7 @@ def without_exchange(monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
 
 @SWAPS
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "nothing"])
-def test_moves_the_new_to_its_place(target: Path, kind: str, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moves_the_new_to_its_target(target: Path, kind: str, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     without_exchange(monkeypatch, exchange)
     elsewhere = target.parent / "elsewhere"
     if kind == "folder":
@@ -44,10 +44,10 @@ def test_moves_the_new_to_its_place(target: Path, kind: str, exchange: bool, mon
     elif kind == "link":
         make(elsewhere, "linked")
         target.symlink_to(elsewhere)
-    with Staging(str(target), overwrite=True) as place:
-        make(place.new, "new")
+    with Staging(str(target), overwrite=True) as building:
+        make(building.new, "new")
         assert os.path.lexists(target) == (kind != "nothing")
-        place.commit()
+        building.commit()
     assert (target / "manifest.json").read_text() == "new"
     assert not target.is_symlink()
     left = {target.name} | ({elsewhere.name} if kind == "link" else set())
@@ -60,8 +60,8 @@ def test_moves_the_new_to_its_place(target: Path, kind: str, exchange: bool, mon
 def test_leaving_without_commit_changes_nothing(target: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     without_exchange(monkeypatch, exchange)
     make(target, "old")
-    with Staging(str(target), overwrite=True) as place:
-        make(place.new, "new")
+    with Staging(str(target), overwrite=True) as building:
+        make(building.new, "new")
     assert (target / "manifest.json").read_text() == "old"
     assert os.listdir(target.parent) == [target.name]
 
@@ -79,10 +79,10 @@ def test_a_swap_that_fails_half_way_puts_the_old_back(
             raise error
         rename(first, second)
 
-    with pytest.raises(type(error)), Staging(str(target), overwrite=True) as place:  # noqa: PT012
-        make(place.new, "new")
+    with pytest.raises(type(error)), Staging(str(target), overwrite=True) as building:  # noqa: PT012
+        make(building.new, "new")
         monkeypatch.setattr(os, "rename", fails)
-        place.commit()
+        building.commit()
     assert (target / "manifest.json").read_text() == "old"
     assert os.listdir(target.parent) == [target.name]
 
@@ -130,9 +130,9 @@ def test_a_pipe_is_never_replaced(target: Path, overwrite: bool) -> None:
 
 def test_an_empty_folder_may_be_replaced(target: Path) -> None:
     target.mkdir()
-    with Staging(str(target), overwrite=True) as place:
-        make(place.new, "new")
-        place.commit()
+    with Staging(str(target), overwrite=True) as building:
+        make(building.new, "new")
+        building.commit()
     assert os.listdir(target) == ["manifest.json"]
 
 
@@ -146,19 +146,19 @@ def test_a_link_in_place_of_the_hidden_folder_is_refused(target: Path) -> None:
 
 
 def test_a_second_run_is_refused_and_leaves_the_first_alone(target: Path) -> None:
-    with Staging(str(target)) as place:
-        make(place.new, "first")
+    with Staging(str(target)) as building:
+        make(building.new, "first")
         with pytest.raises(ConvertError, match="another run is writing"):
             Staging(str(target), overwrite=True)
-        place.commit()
+        building.commit()
     assert (target / "manifest.json").read_text() == "first"
 
 
-@pytest.mark.parametrize("place", ["/", "/proc", "file/data", "n" * 300])
-def test_places_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path", ["/", "/proc", "file/data", "n" * 300])
+def test_paths_that_cannot_be_written(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConvertError, match="cannot"):
-        Staging(place if place.startswith("/") else str(tmp_path / place), overwrite=True)
+        Staging(path if path.startswith("/") else str(tmp_path / path), overwrite=True)
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -186,8 +186,8 @@ def test_a_relative_place_does_not_move_with_the_working_folder(
 ) -> None:
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
-    with Staging("data/") as place:
+    with Staging("data/") as building:
         monkeypatch.chdir(tmp_path / "other")
-        make(place.new, "new")
-        place.commit()
+        make(building.new, "new")
+        building.commit()
     assert sorted(os.listdir(tmp_path)) == ["data", "other"]

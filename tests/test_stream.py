@@ -21,14 +21,14 @@ from tests.test_datasets import FORMATS, make
 from tests.test_datasets_workers import LOADERS
 
 COUNT = 23
-PICTURE = images.bmp(np.zeros((2, 2, 3), np.uint8))
+IMAGE = images.bmp(np.zeros((2, 2, 3), np.uint8))
 
 
 def numbered(path: Path, count: int = COUNT, **kind: Any) -> Path:
     """A data set whose labels are the records' numbers."""
     with fastdata.create(path, **kind) as writer:
         for i in range(count):
-            writer.write(Record(f"{i:05}", {"bmp": PICTURE, "cls": b"%d" % i}))
+            writer.write(Record(f"{i:05}", {"bmp": IMAGE, "cls": b"%d" % i}))
     return path
 
 
@@ -76,8 +76,8 @@ def test_without_shuffle_records_come_in_order(path: Path) -> None:
 
 
 def test_batches_are_tensors(path: Path) -> None:
-    pictures, numbers = next(iter(ImageStream(path, batch_size=4)))
-    assert (pictures.dtype, tuple(pictures.shape)) == (torch.uint8, (4, 2, 2, 3))
+    batch, numbers = next(iter(ImageStream(path, batch_size=4)))
+    assert (batch.dtype, tuple(batch.shape)) == (torch.uint8, (4, 2, 2, 3))
     assert (numbers.dtype, tuple(numbers.shape)) == (torch.int64, (4,))
 
 
@@ -105,7 +105,7 @@ def test_batches_come_in_order_for_any_workers(path: Path, workers: int) -> None
 
 def test_reading_ahead_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = labels(ImageStream(path, shuffle=True, batch_size=3))
-    monkeypatch.setattr(stream_module, "_AHEAD_BYTES", 3 * len(PICTURE))
+    monkeypatch.setattr(stream_module, "_AHEAD_BYTES", 3 * len(IMAGE))
     assert labels(ImageStream(path, shuffle=True, batch_size=3)) == expected
     monkeypatch.setattr(stream_module, "_PLAIN_LOT", 1)
     assert flat(ImageStream(path)) == list(range(COUNT))
@@ -137,7 +137,7 @@ def shards(tmp_path: Path) -> list[str]:
         names.append(str(tmp_path / f"foreign-{shard}.tar"))
         with tarfile.open(names[-1], "w") as tar:
             for _ in range(count):
-                for field, blob in (("bmp", PICTURE), ("cls", b"%d" % number)):
+                for field, blob in (("bmp", IMAGE), ("cls", b"%d" % number)):
                     info = tarfile.TarInfo(f"{number:05}.{field}")
                     info.size = len(blob)
                     tar.addfile(info, io.BytesIO(blob))

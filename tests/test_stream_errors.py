@@ -1,4 +1,4 @@
-"""ImageStream: what cannot be made is an error that names it, in its place, or replaced and told of."""
+"""ImageStream: what cannot be made is an error that names it, at its position, or replaced and listed."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_after_a_whole_loop_the_state_is_the_next_epochs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("had", [0, 2, BATCHES])
-def test_naming_the_states_epoch_keeps_its_place(path: Path, had: int) -> None:
+def test_naming_the_states_epoch_keeps_its_position(path: Path, had: int) -> None:
     stream = make(path)
     stream.load_state_dict(broken(make(path), 1, had))
     found = []
@@ -191,7 +191,7 @@ def test_copies_go_on_from_a_loaded_state(path: Path) -> None:
         assert [labels(one), labels(one)] == [whole[0][2:], whole[1]]
 
 
-def test_an_error_keeps_the_place(path: Path) -> None:
+def test_an_error_keeps_the_position(path: Path) -> None:
     calls: list[int] = []
 
     def fails(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -110,7 +110,7 @@ def test_unknown_arguments_are_refused_with_what_may_have_been_meant(photo_folde
         fastdata.DataLoader(photo_folder, 4, dataset=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'num_worker': did you mean 'num_workers'"):
         fastdata.DataLoader(photo_folder, 4, num_worker=1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="'loader': images are decoded by fastdata"):
+    with pytest.raises(TypeError, match="'loader': fastdata decodes the images"):
         fastdata.ImageDataset(photo_folder, loader=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'transfrom': did you mean 'transform'"):
         fastdata.ImageDataset(photo_folder, transfrom=1)  # type: ignore[arg-type]

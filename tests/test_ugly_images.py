@@ -137,7 +137,7 @@ def test_a_crop_of_a_strip_is_n_by_n_however_long_it_would_become(width: int, he
 
 def test_a_side_too_long_for_png_is_a_rejection_in_words() -> None:
     data, _ = strip(1, 40_000)
-    with pytest.raises(TooLargeError, match="does not fit into png, whose sides end at 1,000,000"):
+    with pytest.raises(TooLargeError, match="does not fit into png, whose longest side is 1,000,000"):
         recode(data, RecodeOptions(resize=30, upscale=True, encode="png"))
     longest = io.BytesIO()
     Image.new("L", (1, 1_000_001)).save(longest, "bmp")

@@ -69,7 +69,7 @@ def test_a_loader_tells_them_in_order(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_record_that_comes_twice_is_told_once(noisy: str) -> None:
+def test_a_record_that_comes_twice_is_reported_once(noisy: str) -> None:
     with fastdata.DataLoader(noisy, 3, indices=[7, 7, 7, 1], num_workers=0) as loader:
         list(loader)
         assert [key for key, _ in loader.warnings] == ["jpg/7"]

@@ -156,7 +156,7 @@ def test_killed_with_nothing_there_before(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 600, 5000, 30_000, 66_000, 70_000])
-def test_a_full_disk_is_told_in_words(tmp_path: Path, layout: str, limit: int) -> None:
+def test_a_full_disk_is_an_error_with_a_message(tmp_path: Path, layout: str, limit: int) -> None:
     resource = pytest.importorskip("resource")
     path = samples.write(tmp_path, layout, OLD)
 

@@ -1,7 +1,7 @@
 """A folder of photos as a source: the walk that the reader shares, and the order in which records are written.
 
-A folder and the options flow in, `ImageRef`s flow out with what was passed over. Nothing is read but the first bytes
-of files whose ending does not say image.
+In: a folder and options. Out: `ImageRef`s, and the files that are rejected or ignored. Only the first bytes of files
+are read, and only if the suffix does not say image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastdata.errors import ConvertError
 from fastdata.formats.folder import FolderScan, ImageRef, scan
 from fastdata.seeding import keys
 
-# Numbers for the order of writing are unrelated to those for the order of reading ("SHUF" in ASCII).
+# The random stream of the order of writing, unrelated to that of the order of reading ("SHUF" in ASCII).
 _STREAM = 0x53485546
 
 
@@ -23,7 +23,7 @@ def find_images(src: str, *, natural: bool = False) -> FolderScan:
     """Walk `src`.
 
     Raises:
-        ConvertError: it is no folder that can be listed.
+        ConvertError: it is not a folder, or cannot be listed.
     """
     check_folder(src)
     try:
@@ -33,7 +33,7 @@ def find_images(src: str, *, natural: bool = False) -> FolderScan:
 
 
 def check_folder(src: str) -> None:
-    """Refuse a source that is no folder, in words that fit what it is.
+    """Refuse a source that is not a folder.
 
     Raises:
         ConvertError: it is missing or a file.
@@ -45,6 +45,6 @@ def check_folder(src: str) -> None:
 
 
 def shuffled(entries: Sequence[ImageRef], seed: int) -> list[ImageRef]:
-    """The entries in a random order that depends on nothing but the seed and their number."""
+    """The entries in a random order that depends only on the seed and on their number."""
     order = np.argsort(keys(seed, 0, np.arange(len(entries)), stream=_STREAM), kind="stable")
     return [entries[row] for row in order.tolist()]

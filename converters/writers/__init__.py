@@ -1,7 +1,7 @@
-"""Writers: records in, one data set out, whole or not at all.
+"""Writers: add records to one data set, which is written completely or not at all.
 
-`create` gives a `Writer`, which checks records, keeps the index and moves the finished data set to its target. How the
-bytes are laid out is a sink's matter: one small class a format, two methods (`add`, `finish`).
+`create` returns a `Writer`, which checks records, keeps the index and moves the finished data set to its target. A sink
+lays out the bytes: one small class per format, with `add`, `finish` and `abort`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def create(
     Leaving the `with` block normally finishes the data set; leaving it by an exception discards it.
 
     Args:
-        path: where; the ending names the format (`.lmdb`, `.h5`, `.hdf5`, `.tar`).
-        format: "lmdb", "hdf5" or "tar"; "tar" with a path that does not end in `.tar` gives a folder of shards.
+        path: the data set; its suffix names the format (`.lmdb`, `.h5`, `.hdf5`, `.tar`).
+        format: "lmdb", "hdf5" or "tar"; "tar" with a path without the suffix `.tar` gives a folder of shards.
         classes: class names by number.
-        options: what made the data, for the manifest; JSON values, no times, hosts or absolute paths.
-        shard_size: bytes after which a new tar shard is begun, a number or a text such as "256MB".
-        overwrite: replace what is there; it stays until the new data set is whole.
+        options: how the data were made, for the manifest; JSON values, no times, hosts or absolute paths.
+        shard_size: the maximum size of a tar shard in bytes, a number or a text such as "256MB".
+        overwrite: replace what is there; it stays until the new data set is complete.
 
     Raises:
         OptionError: the format is not known, or a value cannot be used.
@@ -65,7 +65,7 @@ def create(
     kind = format_of(name, format)
     most = byte_count("shard_size", shard_size)
     manifest = Manifest(kind, 0, (), _class_table(classes), options=_json_options(options))
-    with deferred_signals():  # what libraries do when they are loaded may swallow what a handler raises
+    with deferred_signals():  # a library that is being imported may swallow what a signal handler raises
         sink = cast("Callable[[SinkOptions], Sink]", load(FORMATS[kind].sink, __package__))
     staging = Staging(name, overwrite=overwrite)
     try:
@@ -84,7 +84,7 @@ def _class_table(classes: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _json_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options as they will be read back."""
+    """The options as a reader will return them."""
     try:
         return dict(json.loads(json.dumps(dict(options or {}), allow_nan=False)))
     except (TypeError, ValueError) as error:
@@ -92,10 +92,10 @@ def _json_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class Writer:
-    """Takes records for one data set; use it in a `with` block (see `create`).
+    """Adds records to one data set; use it in a `with` block (see `create`).
 
     Attributes:
-        bytes_out: the size of the finished data set on disk, 0 before.
+        bytes_out: the size of the finished data set on disk; 0 until it is finished.
     """
 
     def __init__(self, staging: Staging, sink: Sink, manifest: Manifest) -> None:
@@ -109,15 +109,15 @@ class Writer:
         """Append one record.
 
         Raises:
-            RecordError: its key or a field cannot be held by every format, the key was written before, or its class
-                number is not in the class table. Nothing of it is written; others can be.
-            ConvertError: the disk is full or failed. All is discarded.
+            RecordError: some format cannot hold its key or a field, the key was written before, or its class number is
+                not in the class table. It is not written, but others can be.
+            ConvertError: the disk is full or failed. The data set is discarded.
         """
         if not self._open:
             raise ValueError(f"{self._staging.target}: this writer is closed")
         check_record(record)
         fields = {name: blob if type(blob) is bytes else bytes(blob) for name, blob in record.fields.items()}
-        record = Record(record.key, fields, record.path)  # views of other shapes count their length otherwise
+        record = Record(record.key, fields, record.path)  # the length of a view need not be its size in bytes
         self._builder.check_new(record)
         label, classes = record.label, self._manifest.classes
         if classes and not -1 <= label < len(classes):
@@ -128,7 +128,7 @@ class Writer:
             with self._disk_errors():
                 locations = self._sink.add(record)
             self._builder.add(record, locations)
-        except BaseException:  # half a record may lie in the files: nothing can be written behind it
+        except BaseException:  # the files may hold half a record, so no other can follow
             self.discard()
             raise
 
@@ -136,7 +136,7 @@ class Writer:
         """Finish the data set and move it to its target.
 
         Raises:
-            ConvertError: the disk is full or failed; nothing is left.
+            ConvertError: the disk is full or failed; the data set is discarded.
         """
         if not self._open:
             return
@@ -150,15 +150,15 @@ class Writer:
             self._release()
 
     def discard(self) -> None:
-        """Throw away what was written; the destination stays as it was."""
+        """Discard what was written; the destination does not change."""
         self._open = False
         self._release()
 
     def _release(self) -> None:
         if os.getpid() != self._process:
-            return  # a forked child that leaves the block: what is built is its parent's
+            return  # a forked child left the block; the files are its parent's
         try:
-            with contextlib.suppress(OSError):  # closing flushes, and a full disk fails once more
+            with contextlib.suppress(OSError):  # closing flushes, which fails again if the disk is full
                 self._sink.abort()
         finally:
             self._staging.discard()
@@ -168,7 +168,7 @@ class Writer:
         """Turn the errors of a full or failing disk into a ConvertError, whichever library raised them."""
         try:
             yield
-        except ConvertError:  # one of its kinds is an OSError too, and has its words already
+        except ConvertError:  # OutputExistsError is an OSError too, and has a message already
             raise
         except OSError as error:
             target, records = self._staging.target, len(self._builder)
@@ -201,7 +201,7 @@ class Writer:
 
 
 def _cure(number: int | None) -> str:
-    """What helps against this error of the system, "" where that is not known."""
+    """What helps against this error of the system; "" if that is not known."""
     if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ""
     limit = ""
@@ -211,7 +211,7 @@ def _cure(number: int | None) -> str:
 
 
 def _longest_file() -> int | None:
-    """How long a file of this process may grow, None where nothing limits it."""
+    """The longest file that this process may write; None if nothing limits it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -223,7 +223,7 @@ def _longest_file() -> int | None:
 def _size_so_far(path: str) -> int:
     try:
         return _size(path)
-    except OSError:  # not even begun
+    except OSError:  # nothing was written yet
         return 0
 
 

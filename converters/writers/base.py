@@ -1,4 +1,4 @@
-"""Sink: what a format has to do to be written, and the few steps that the sinks share."""
+"""Sink: the protocol that each format's writer implements, and the steps that they share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastdata.record import Record
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a sink builds (`new`), the path that the finished data set will have (`target`), and when shards end."""
+    """Where a sink builds (`new`), the path of the finished data set (`target`), and the maximum size of a shard."""
 
     new: str
     target: str
@@ -26,20 +26,20 @@ class Sink(Protocol):
     """Lays records out in one format."""
 
     def add(self, record: Record) -> Sequence[tuple[int, int]]:
-        """Append a record; returns (file number, offset) for each of its fields."""
+        """Append a record; return (file number, offset) for each of its fields."""
         ...
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
-        """Write index and manifest, the manifest last, and sync; `manifest` has classes and options filled in."""
+        """Write the index, then the manifest, and sync. `manifest` holds classes and options."""
         ...
 
     def abort(self) -> None:
-        """Release every handle; harmless after `finish`."""
+        """Release all handles. May be called after `finish`."""
         ...
 
 
 def finished(manifest: Manifest, builder: IndexBuilder, columns: Columns, files: Sequence[DataFile]) -> Manifest:
-    """The manifest of what was written."""
+    """The manifest, with the count, fields, fingerprint, files and index hash filled in."""
     return dataclasses.replace(
         manifest, count=len(builder), fields=tuple(builder.fields), fingerprint=builder.fingerprint(),
         files=tuple(files), index_sha256=index_hash(columns),
@@ -49,15 +49,15 @@ def finished(manifest: Manifest, builder: IndexBuilder, columns: Columns, files:
 def sized(manifest_of: Callable[[int], Manifest], total_of: Callable[[int], int]) -> bytes:
     """The JSON of a manifest that lies inside the file whose length it states.
 
-    The text gets room for the longest length and is padded with spaces, so that the file's length does not depend on
-    how many digits it has.
+    The text is padded with spaces to the room for the longest length, so the file's length does not depend on its
+    number of digits.
     """
     room = len(manifest_of(2**62).to_json())
     return manifest_of(total_of(room)).to_json().ljust(room)
 
 
 def write_synced(path: str, pieces: Iterable[bytes]) -> int:
-    """Write a file and sync it to disk; returns its length."""
+    """Write a file and sync it to disk; return its length."""
     with open(path, "wb") as file:
         for piece in pieces:
             file.write(piece)

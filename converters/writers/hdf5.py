@@ -1,8 +1,8 @@
 """Writes an HDF5 file (layout: `fastdata.formats.hdf5`).
 
-The payload is appended to the final file from byte 65,536 on, so nothing is buffered and the payload's size need not be
-known. At the end h5py lays out a twin with the same data sets, whose payload is a hole of the right size and whose
-manifest is empty; its bytes around the payload are copied into the file, the first 64 kB, with HDF5's signature, last.
+The payload is appended to the final file from byte 65,536 on, so it need not be buffered, nor its size be known. At the
+end h5py writes a twin with the same data sets, whose payload is a hole of the right size and whose manifest is empty.
+Its bytes around the payload are copied into the file; the first 64 kB, with HDF5's signature, last.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fastdata.manifest import DataFile, Manifest
 from fastdata.record import Record
 
 _BUFFER = 1 << 20
-# A superblock of version 3 with checksummed metadata: a flipped bit or a file that was never closed is refused by HDF5
-# itself. Fixed bounds, since the newest ones would depend on the HDF5 that is installed.
+# A superblock of version 3 with checksummed metadata: HDF5 itself refuses a flipped bit or a file that was not closed.
+# The bounds are fixed, because the newest ones would depend on the installed HDF5.
 _LIBVER = ("v110", "v110")
 _COPY = 1 << 24
 
 
 class Hdf5Sink:
-    """Appends blobs to the payload; lays the data sets around it at the end."""
+    """Appends blobs to the payload, and writes the data sets around it at the end."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._path, self._twin = options.new, options.new + "-twin"
@@ -64,12 +64,12 @@ class Hdf5Sink:
         os.unlink(self._twin)
 
     def _lay_out(self, columns: Columns, room: int) -> tuple[int, int]:
-        """Write the twin, with `room` zeros for the manifest; returns its length and the manifest's offset."""
-        self._file.flush()  # a disk that is full already says so here, in the system's own words
+        """Write the twin, with `room` zeros for the manifest; return its length and the manifest's offset."""
+        self._file.flush()  # a full disk fails here, with the system's own message
         large = {"alignment_threshold": SMALLEST, "alignment_interval": PAYLOAD_AT}
         with h5py.File(self._twin, "w", libver=_LIBVER, locking=False, **large) as file:
             if _hole(file, PAYLOAD, self._end - PAYLOAD_AT) != PAYLOAD_AT:
-                raise ConvertError("HDF5 did not put the payload where it belongs; please report this")
+                raise ConvertError("HDF5 did not put the payload at its offset; please report this")
         small = {"alignment_threshold": 1, "alignment_interval": 64}  # a cache line, for arrays that may be mapped
         with h5py.File(self._twin, "r+", libver=_LIBVER, locking=False, **small) as file:
             for name, column in columns.items():
@@ -79,7 +79,7 @@ class Hdf5Sink:
         return os.stat(self._twin).st_size, offset
 
     def _splice(self, manifest_at: int, manifest: bytes) -> None:
-        """Copy the twin's bytes around the payload, with the manifest, the signature with the rest last."""
+        """Copy the twin's bytes around the payload, and write the manifest; the first 64 kB come last."""
         with open(self._twin, "rb") as twin:
             twin.seek(self._end)
             while piece := twin.read(_COPY):
@@ -103,7 +103,7 @@ class Hdf5Sink:
 
 @contextlib.contextmanager
 def _system_errors() -> Iterator[None]:
-    """h5py reports a failed system call by an error of some class, with the system's error number in its text."""
+    """Raise h5py's errors of failed system calls as OSError; h5py states the error number in the message only."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -114,7 +114,7 @@ def _system_errors() -> Iterator[None]:
 
 
 def _hole(file: h5py.File, name: str, size: int) -> int | None:
-    """Make a data set of `size` bytes that has its space but no data; returns its offset."""
+    """Make a data set of `size` bytes whose space is allocated but not written; return its offset."""
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

@@ -19,20 +19,20 @@ from fastdata.formats.lmdb_pages import HEAD
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
 
-# One commit for this many bytes or entries: few enough commits that none is felt, little enough to hold in memory.
+# Commit after this many bytes or entries: commits are rare enough to cost little, and a batch fits into memory.
 _BATCH_BYTES = 32 << 20
 _BATCH_ENTRIES = 4096
-_PAGE = mmap.PAGESIZE  # LMDB takes the system's
-# An entry can dirty one page on each level of the tree and split it: 2 pages on at most 8 levels is more than any tree
-# of 4 kB pages needs (8 levels hold 10^13 entries). Room in the map that is not used is never written to the file.
+_PAGE = mmap.PAGESIZE  # LMDB uses the system's page size
+# An entry can change one page on each level of the tree and split it: 2 pages on 8 levels are more than any tree of
+# 4 kB pages needs (8 levels hold 10^13 entries). Unused room in the map is never written to the file.
 _TREE_PAGES = 16
 
 
 class LmdbSink:
-    """Commits records in batches, each with the environment opened anew.
+    """Commits records in batches, and opens the environment anew for each.
 
-    The map size is set beforehand to what is used plus an upper bound of the batch, so the map never fills up, the user
-    never needs to know one, and the bytes of the file depend on the records alone.
+    The map size is set to the used size plus an upper bound of the batch, so the map never fills up, the user need not
+    choose a size, and the bytes of the file depend on the records alone.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -49,7 +49,7 @@ class LmdbSink:
             self._bytes += len(blob)
         if self._bytes >= _BATCH_BYTES or len(self._pending) >= _BATCH_ENTRIES:
             self._commit()
-        return [(0, 0)] * len(record.fields)  # the offsets are known when all is written
+        return [(0, 0)] * len(record.fields)  # the offsets are known when all records are written
 
     def _commit(self) -> None:
         data = os.path.join(self._folder, DATA_NAME)
@@ -63,7 +63,7 @@ class LmdbSink:
 
     def finish(self, builder: IndexBuilder, manifest: Manifest) -> None:
         self._commit()
-        self._note_offsets(builder)
+        self._fill_offsets(builder)
         data = os.path.join(self._folder, DATA_NAME)
         with open(data, "r+b") as file:
             os.fsync(file.fileno())
@@ -75,7 +75,7 @@ class LmdbSink:
         done = finished(manifest, builder, columns, files)
         write_synced(os.path.join(self._folder, MANIFEST_NAME), [done.to_json()])
 
-    def _note_offsets(self, builder: IndexBuilder) -> None:
+    def _fill_offsets(self, builder: IndexBuilder) -> None:
         data = os.path.join(self._folder, DATA_NAME)
         with (
             _Environment(self._folder, readonly=True) as environment,
@@ -87,7 +87,7 @@ class LmdbSink:
                 value = transaction.get(name)
                 offset = offsets.offset(value)
                 if file.read(offset, min(len(value), 8)) != value[:8]:
-                    raise ConvertError("LMDB's pages are not where their numbers say; please report this")
+                    raise ConvertError("LMDB's pages are not at the offsets of their numbers; please report this")
                 builder.offset[blob] = offset
 
     def abort(self) -> None:
@@ -95,16 +95,16 @@ class LmdbSink:
 
 
 class _Environment:
-    """An LMDB environment for one piece of work, its errors turned into OSError."""
+    """An LMDB environment for one batch or look-up; its errors are raised as OSError."""
 
     def __init__(self, folder: str, **options: Any) -> None:
         self._folder, self._options = folder, options
 
     def __enter__(self) -> Any:
-        # py-lmdb 3 carries two engines and lets an environment variable choose the file's layout; older ones have one.
+        # py-lmdb 3 has two engines, and an environment variable may choose the file's layout; older versions have one.
         engine: dict[str, Any] = {"lib_version": 0} if int(lmdb.__version__.partition(".")[0]) >= 3 else {}
-        # The path as bytes: lmdb would encode it as strict UTF-8, whatever the system's names are.
-        # No lock file: staging keeps others out. No sync a batch: `finish` syncs once, before the manifest.
+        # The path is given as bytes, because lmdb would encode it as strict UTF-8, whatever the system's names are.
+        # No lock file: staging locks the target. No sync per batch: `finish` syncs once, before the manifest.
         options = self._options | engine | {"mode": 0o644}
         try:
             self._environment = lmdb.open(
@@ -121,7 +121,7 @@ class _Environment:
 
 
 def _os_error(error: Exception, data: str) -> OSError:
-    """lmdb reports a failed system call by its text alone; a write that falls short as EIO, or as ENOSPC."""
+    """lmdb's error as an OSError. lmdb states a failed call in its message only, and a short write as EIO or ENOSPC."""
     text = str(error)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EACCES):
         if os.strerror(number) in text:
@@ -131,7 +131,7 @@ def _os_error(error: Exception, data: str) -> OSError:
 
 
 def _no_room(data: str) -> OSError | None:
-    """Why a file cannot grow (full disk, quota, limit on files), if it cannot: it is discarded after this anyway."""
+    """Why a file cannot grow (full disk, quota, limit on files), if so. Writes to it: it is discarded anyway."""
     try:
         with open(data, "ab", buffering=0) as file:
             file.write(bytes(_PAGE))
@@ -142,9 +142,9 @@ def _no_room(data: str) -> OSError | None:
 
 
 class ValueOffsets:
-    """Turns values that lmdb hands out (views of its map) into offsets in `data.mdb`.
+    """Turns values that lmdb returns (views of its map) into offsets in `data.mdb`.
 
-    LMDB writes the number of each page into its head. A value lies in such a page, so its offset is the page's number
+    LMDB writes the number of each page into its header. A value lies in such a page, so its offset is the page's number
     times the page size, plus the position in the page; the map's base address follows and must be the same for all.
     """
 
@@ -156,7 +156,7 @@ class ValueOffsets:
         """The offset of a value in the file.
 
         Raises:
-            FormatError: the page that holds it does not say where it is.
+            FormatError: the page that holds it has no valid number.
         """
         if not len(value):
             return 0

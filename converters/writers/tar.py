@@ -14,12 +14,12 @@ from fastdata.formats.tar_members import BLOCK, padded
 from fastdata.manifest import MANIFEST_NAME, DataFile, Manifest
 from fastdata.record import Record
 
-# One system call for several photos.
+# One system call writes several photos.
 _BUFFER = 1 << 20
 
 
 class TarSink:
-    """Appends members; begins a new shard when the next record would pass the shard size."""
+    """Appends members, and begins a new shard when the next record would exceed the shard size."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._single = options.target.lower().endswith(".tar")
@@ -87,7 +87,7 @@ class TarSink:
         write_synced(os.path.join(self._new, MANIFEST_NAME), [done.to_json()])
 
     def _write_trailer(self, index: bytes, manifest_of: Callable[[int], Manifest]) -> None:
-        start = self._offset + BLOCK  # behind the member's header, which is plain: a short ASCII name
+        start = self._offset + BLOCK  # after the member's header, one block because its name is short ASCII
 
         def size(room: int) -> int:
             return padded(len(index) + room) + BLOCK

@@ -1,10 +1,10 @@
-"""The command `fastdata`: run it with arguments, return its exit code.
+"""The command `fastdata`: run it with arguments and return its exit code.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected; 128 and its number for a signal: 130
-interrupted, 143 terminated. Expected errors are one line on stderr, and the end of the log of a worker that died, never
-a traceback of the command; that is a fault of ours.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected; 128 plus the number of a signal: 130
+interrupted, 143 terminated. Expected errors are one line on stderr, followed by the end of the log if a worker died. A
+traceback of the command is a bug.
 
-This module imports next to nothing, so that the signal handlers stand before anything slow is imported.
+This module imports almost nothing, so that the signal handlers are set before anything slow is imported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 
 DONE, FAILED, USAGE, REJECTED = 0, 1, 2, 3
-_ASKED = (signal.SIGINT, signal.SIGTERM)
-# What else would end the process without a clean-up: a terminal that closes (HUP) or its Ctrl-\ (QUIT), what schedulers
-# send before they kill (USR1, USR2, XCPU), `timeout -s`. Those of a crash are left alone.
+_REQUESTS = (signal.SIGINT, signal.SIGTERM)
+# Other signals that would end the process without a clean-up: a terminal that closes (HUP) or its Ctrl-\ (QUIT), those
+# that schedulers send before they kill (USR1, USR2, XCPU), `timeout -s`. Signals of a crash are left alone.
 _OTHERS = (
     "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPWR", "SIGBREAK",
 )  # fmt: skip
@@ -29,7 +29,7 @@ INTERRUPTED = 128 + signal.SIGINT  # the shell's own number, 130
 
 
 class Ended(SystemExit):
-    """A signal came. Being an exit, it passes every `except Exception` and runs the clean-up on its way out."""
+    """A signal came. As a SystemExit it passes every `except Exception`, and clean-up code runs."""
 
     code: int
 
@@ -42,7 +42,7 @@ class Ended(SystemExit):
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT came. Not the plain exception: once that has passed code that C ran, Python ends by SIGINT later."""
+    """SIGINT came. Not a plain KeyboardInterrupt, because Python ends by SIGINT once C code has seen one of those."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,37 +55,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code; see the module's table.
     """
     _hold_standard_descriptors()
-    words = ""
+    message = ""
     try:
         with _signals():
             code = _run(sys.argv[1:] if argv is None else list(argv))
     except Ended as end:
-        code, words = end.code, "terminated" if end.number == signal.SIGTERM else f"ended by {end}"
+        code, message = end.code, "terminated" if end.number == signal.SIGTERM else f"ended by {end}"
     except KeyboardInterrupt:
         code = INTERRUPTED
     from fastdata.cli import terminal
 
-    if code == INTERRUPTED:  # the library under us turns the exception into the code
-        words = "interrupted"
-    if words:
-        terminal.complain(words)
+    if code == INTERRUPTED:  # typer turns the exception into this code
+        message = "interrupted"
+    if message:
+        terminal.write_error(message)
     return code if terminal.flush() else max(code, FAILED)
 
 
 def _hold_standard_descriptors() -> None:
-    """Open what a caller closed (`>&-`) on nothing: a data file under the number of stderr would be written into."""
+    """Open closed descriptors (`>&-`) on the null device: a data file under stderr's number would be overwritten."""
     if os.name != "posix":
         return
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
 def _run(argv: list[str]) -> int:
     from fastdata.cli.app import command
-    from fastdata.cli.terminal import complain
+    from fastdata.cli.terminal import write_error
     from fastdata.errors import ConvertError, FastdataError, OptionError, as_resource_error
 
     try:
@@ -93,48 +93,48 @@ def _run(argv: list[str]) -> int:
             command().main(args=argv, prog_name="fastdata")
     except Ended:
         raise
-    except SystemExit as end:  # how the library under us ends, also for --help and wrong usage
+    except SystemExit as end:  # typer ends with it, also for --help and wrong usage
         return end.code if isinstance(end.code, int) else FAILED if end.code else DONE
     except OptionError as error:
-        complain(f"error: {error}")
-        complain(f"Try 'fastdata {argv[0]} --help' for what there is.")
+        write_error(f"error: {error}")
+        write_error(f"Try 'fastdata {argv[0]} --help' for the options.")
         return USAGE
     except ConvertError as error:
         for line in (f"error: {error.message}", *error.log.splitlines()):
-            complain(line)
+            write_error(line)
         return FAILED
     except (FastdataError, OSError) as error:
-        complain(f"error: {terminal_words(error)}")
+        write_error(f"error: {one_line(error)}")
         return FAILED
     except MemoryError:
         less = "" if "info" in argv[:1] else "; fewer workers (--workers) need less"
-        complain(f"error: out of memory{less}")
+        write_error(f"error: out of memory{less}")
         return FAILED
     except Exception as error:
-        failed = as_resource_error(error, argv[0])  # no thread could be started, no library loaded
+        failed = as_resource_error(error, argv[0])  # no thread could be started, or no library loaded
         if failed is None:
             raise
-        complain(f"error: {failed}")
+        write_error(f"error: {failed}")
         return FAILED
     return DONE
 
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings as one printable line: they may quote what data of others say."""
-    from fastdata.cli.terminal import complain
+    """Print each warning as one printable line, because it may quote text from a data set."""
+    from fastdata.cli.terminal import write_error
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        complain(f"warning: {message}")
+        write_error(f"warning: {message}")
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("default", category=UserWarning)  # also where PYTHONWARNINGS makes them errors
+        warnings.filterwarnings("default", category=UserWarning)  # also if PYTHONWARNINGS makes them errors
         warnings.showwarning = show
         yield
 
 
-def terminal_words(error: Exception) -> str:
-    """An error in one line: what our own errors say, or the system's words and the file."""
+def one_line(error: Exception) -> str:
+    """An error in one line: its message, or the file and the system's message."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error) or type(error).__name__
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
@@ -143,26 +143,26 @@ def terminal_words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Signals that end the process become exceptions once, so that clean-up runs; a second one ends it at once."""
+    """Raise the first signal as an exception, so that clean-up runs; a second one ends the process at once."""
     came: list[int] = []
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if _is_within(frame, ignored.__code__):  # what is raised there is ignored, too
+        if _is_within(frame, ignored.__code__):  # Python also ignores what is raised there
             _send_again(number)
             return
         came.append(number)
         for name in handled:
             signal.signal(name, signal.SIG_DFL)
-        if signal.Signals(number).name == "SIGHUP":  # comes twice, from the terminal and its shell: nobody insists
+        if signal.Signals(number).name == "SIGHUP":  # comes twice, from the terminal and its shell
             signal.signal(number, signal.SIG_IGN)
         if number == signal.SIGINT:
             raise Interrupted
         raise Ended(number)
 
     def ignored(left: sys.UnraisableHookArgs) -> None:
-        """An exception that came where Python ignores it (importing has such places): the signal is to come again."""
+        """Re-send a signal whose exception Python ignored (for example, inside an import)."""
         if left.exc_type not in (Ended, Interrupted):
-            # Python tells of a signal that came together with the first one in the same way.
+            # Python reports a signal that came together with the first one in the same way.
             if not (came and left.exc_type is OSError and "race condition" in str(left.exc_value)):
                 hook(left)
             return
@@ -171,7 +171,7 @@ def _signals() -> Iterator[None]:
         _send_again(came[-1])
 
     before, hook, handled = {}, sys.unraisablehook, _to_handle()
-    with contextlib.suppress(ValueError):  # not the main thread: whoever called us there keeps the signals
+    with contextlib.suppress(ValueError):  # outside the main thread, the caller keeps the signals
         for number in handled:
             before[number] = signal.signal(number, receive)
         sys.unraisablehook = ignored
@@ -190,7 +190,7 @@ def _is_within(frame: FrameType | None, code: CodeType) -> bool:
 
 
 def _send_again(number: int) -> None:
-    """Have a signal come a little later."""
+    """Send a signal to this process a little later."""
     again = threading.Timer(0.01, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
@@ -198,7 +198,7 @@ def _send_again(number: int) -> None:
 
 def _to_handle() -> list[signal.Signals]:
     """The signals that end the command: none that the parent ignores (nohup, a shell's background job), and of the
-    rarer ones none that whoever called us handles."""
-    asked = [number for number in _ASKED if signal.getsignal(number) is not signal.SIG_IGN]
+    rarer ones none that the caller handles."""
+    requests = [number for number in _REQUESTS if signal.getsignal(number) is not signal.SIG_IGN]
     others = [getattr(signal, name) for name in _OTHERS if hasattr(signal, name)]
-    return asked + [number for number in others if signal.getsignal(number) is signal.SIG_DFL]
+    return requests + [number for number in others if signal.getsignal(number) is signal.SIG_DFL]

@@ -1,4 +1,4 @@
-"""The table of commands. Each is one file of this folder and imports what it needs when it runs."""
+"""The table of commands. Each is one module of this package, and imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fastdata.cli import bench, convert, info, verify
 def _version(wanted: bool) -> None:
     if wanted:
         import fastdata
-        from fastdata.cli.terminal import say
+        from fastdata.cli.terminal import write_line
 
-        say(f"fastdata {fastdata.__version__}")
+        write_line(f"fastdata {fastdata.__version__}")
         raise typer.Exit
 
 
@@ -28,7 +28,7 @@ def _root(
 
 def command() -> Any:
     """The whole program as one command object; `Any`, because its class is private to typer."""
-    # Help and errors stay plain text: drawing them with rich costs 80 to 200 ms more (it loads a Markdown renderer).
+    # Help and errors are plain text: with rich they take 80 to 200 ms longer, because it loads a Markdown renderer.
     app = typer.Typer(
         no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

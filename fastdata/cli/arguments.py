@@ -9,7 +9,7 @@ import typer
 
 from fastdata.codec.info import MAX_PIXELS
 
-# What `fastdata.open` takes, as far as a shell can say it.
+# What `fastdata.open` takes, as far as a command line can give it.
 DataSet = Annotated[str, typer.Argument(metavar="PATH", help="A data set, tars of any origin, or an image folder.")]
 
 
@@ -53,5 +53,5 @@ LabelField = Annotated[
 
 
 def reading(**options: Any) -> dict[str, Any]:
-    """The options for `fastdata.open`: those that were given."""
+    """The options for `fastdata.open` that were given."""
     return {name: value for name, value in options.items() if value is not None}

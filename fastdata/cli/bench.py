@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     Opened = Callable[[], AbstractContextManager[Reader]]
 
-# Decoding a photo costs about 300 times as much as reading it, so that fewer give as steady a figure.
+# Decoding a photo takes about 300 times as long as reading it, so fewer records give as steady a figure.
 _DECODED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be measured, and how."""
+    """What to measure, and how."""
 
     path: str
     cache: str | None = None
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Figures:
-    """Seconds a record, by what was measured."""
+    """Seconds per record of each measurement."""
 
     spreads: dict[str, Spread] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -72,23 +72,23 @@ def command(
 ) -> None:
     """Measure how fast the records of a data set are read and decoded."""
     from fastdata.checks import choice
-    from fastdata.cli.terminal import say_json
+    from fastdata.cli.terminal import write_json
     from fastdata.errors import OptionError
 
     if cache is not None:
         choice("--cache", cache, ("ram",))
     if cache and cold:
-        raise OptionError("--cold and --cache ram exclude each other: what lies in memory is never cold")
+        raise OptionError("--cold and --cache ram exclude each other: data in memory are never cold")
     options = reading(max_pixels=max_pixels, image_field=image_field, label_field=label_field)
     facts = measure(Plan(path, cache, cold, workers, repeats, samples, options))
     if as_json:
-        say_json(facts)
+        write_json(facts)
     else:
         _show(facts)
 
 
 def measure(plan: Plan) -> dict[str, Any]:
-    """Take all figures of a plan; what `--json` prints."""
+    """Take all figures of a plan; return what `--json` prints."""
     from fastdata.cli.measure import engines, machine, versions
 
     figures = _Figures()
@@ -96,7 +96,7 @@ def measure(plan: Plan) -> dict[str, Any]:
         facts = _about(reader, plan)
         if not plan.cold:
             _take_all(plan, figures, facts["count"], lambda: contextlib.nullcontext(reader))
-    if plan.cold:  # each repeat opens the data set for itself: pages that are mapped here would stay in memory
+    if plan.cold:  # each repeat opens the data set anew, because mapped pages would stay in memory
         _take_all(plan, figures, facts["count"], lambda: _opened(plan, figures))
     return {
         **facts,
@@ -136,7 +136,7 @@ def _about(reader: Reader, plan: Plan) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
-    """The data set as the plan wants it: plain, or within the RAM cache."""
+    """Open the data set, in the RAM cache if the plan asks for it."""
     from fastdata.formats import detect
 
     with detect.open(plan.path, **plan.options) as plain:
@@ -152,7 +152,7 @@ def _opened(plan: Plan, figures: _Figures) -> Iterator[Reader]:
 
 
 def _take_all(plan: Plan, figures: _Figures, count: int, opened: Opened) -> None:
-    """Take every figure of a data set of `count` records, which `opened` gives."""
+    """Take every figure of a data set of `count` records, which `opened` opens."""
     from fastdata.cli.measure import one_opencv_thread
 
     if not count:
@@ -168,7 +168,7 @@ def _take_all(plan: Plan, figures: _Figures, count: int, opened: Opened) -> None
 
 
 def _spread(plan: Plan, opened: Opened, rows: Sequence[int], run: Callable[[Reader, Sequence[int]], None]) -> Spread:
-    """Time `run` over these rows as often as planned."""
+    """Time `run` on these rows, once per repeat."""
     from fastdata.cli.measure import Spread, drop_cached_pages
     from fastdata.errors import OptionError
 
@@ -229,25 +229,25 @@ def _files(path: str) -> list[str]:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from fastdata.cli.measure import engine_words
-    from fastdata.cli.terminal import pairs, say, size_words, table
+    from fastdata.cli.measure import engine_line
+    from fastdata.cli.terminal import pairs, size_text, table, write_line
 
     machine, versions = facts["machine"], facts["versions"]
     rows: list[tuple[str, object]] = [
         ("path", f"{facts['path']} ({facts['format']}, {facts['count']:,} records)"),
         ("cache", facts["cache_state"]),
-        ("machine", f"{machine['cpu']}, {machine['cores']} cores, {size_words(machine['memory_bytes'])}"),
+        ("machine", f"{machine['cpu']}, {machine['cores']} cores, {size_text(machine['memory_bytes'])}"),
         ("system", machine["system"]),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items())),
-        ("engines", engine_words(facts["engines"])),
+        ("engines", engine_line(facts["engines"])),
     ]
     if facts["cache_fill_seconds"] is not None:
         rows.append(("cache filled in", f"{facts['cache_fill_seconds']:.2f} s"))
-    say(pairs(rows))
-    say()
+    write_line(pairs(rows))
+    write_line()
     title = f"median over {facts['repeats']} repeats; decoder threads: {facts['workers']}"
     columns = ["", "us a record", "lowest", "highest", "records/s"]
-    say(table(title, columns, [_row(figure) for figure in facts["figures"]]))
+    write_line(table(title, columns, [_row(figure) for figure in facts["figures"]]))
 
 
 def _row(figure: dict[str, Any]) -> list[str]:

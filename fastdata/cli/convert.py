@@ -1,4 +1,4 @@
-"""`fastdata convert`: convert a folder of images, print a summary, return an exit code.
+"""`fastdata convert`: convert a folder of images, print a summary and return an exit code.
 
 `fastdata.convert` checks the values, so that the command and Python give the same errors.
 """
@@ -119,7 +119,7 @@ def command(  # as many parameters as the command has options: this signature is
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but some inputs were rejected, 130 interrupted, 143 terminated.
     """
     from fastdata.cli import FAILED, REJECTED
-    from fastdata.cli.terminal import complain
+    from fastdata.cli.terminal import write_error
     from fastdata.converters.convert import convert
 
     options: dict[str, Any] = {
@@ -134,20 +134,21 @@ def command(  # as many parameters as the command has options: this signature is
     if shard_size is not None:
         _check_shard_size(dst, format, shard_size)
     result = convert(src, dst, **options)
-    _tell(result, dst, quiet, report)
+    _print(result, dst, quiet, report)
     if result.error:
-        complain(f"error: {result.error}")
+        write_error(f"error: {result.error}")
         raise typer.Exit(FAILED)
     if result.rejected:
         raise typer.Exit(REJECTED)
 
 
 def _check_shard_size(dst: str, format: str | None, shard_size: str) -> None:
-    """Refuse a shard size if DST is not a folder of shards. A program may pass one for several formats, and gets a
-    warning; a person who gives one expects shards.
+    """Refuse a shard size if DST is not a folder of shards, because whoever gives one expects shards.
+
+    `fastdata.convert` only warns, because a program may pass a shard size for several formats.
 
     Raises:
-        OptionError: names it.
+        OptionError: it says where a shard size has an effect.
     """
     from fastdata.checks import byte_count
     from fastdata.converters.options import idle_shard_size
@@ -155,13 +156,13 @@ def _check_shard_size(dst: str, format: str | None, shard_size: str) -> None:
     from fastdata.formats import format_of
 
     byte_count("shard_size (--shard-size)", shard_size)
-    if words := idle_shard_size(format_of(dst, format), dst):
-        raise OptionError(words)
+    if message := idle_shard_size(format_of(dst, format), dst):
+        raise OptionError(message)
 
 
-def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> None:
-    """Rejected inputs and warnings by name (bounded) to stderr, the summary to stdout."""
-    from fastdata.cli.terminal import pairs, say, size_words
+def _print(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> None:
+    """Print the first rejected inputs and warnings by name to stderr, and the summary to stdout."""
+    from fastdata.cli.terminal import pairs, size_text, write_line
 
     _list("rejected", result.rejected, report)
     if quiet:
@@ -175,21 +176,21 @@ def _tell(result: ConvertReport, dst: str, quiet: bool, report: str | None) -> N
         ("ignored", f"{len(result.ignored):,} other files"),
         ("warnings", f"{len(result.warnings):,}"),
         ("classes", f"{len(result.classes):,}"),
-        ("size", f"{size_words(result.bytes_in)} -> {size_words(result.bytes_out)}"),
+        ("size", f"{size_text(result.bytes_in)} -> {size_text(result.bytes_out)}"),
         ("time", f"{result.seconds:.1f} s, {rate}"),
         ("output", dst),
     ]
     if result.engine:
         rows.insert(-1, ("resized by", result.engine))
-    say(pairs(rows))
+    write_line(pairs(rows))
 
 
 def _list(word: str, entries: Sequence[Any], report: str | None) -> None:
-    from fastdata.cli.terminal import SHOWN, complain
+    from fastdata.cli.terminal import SHOWN, write_error
 
     for entry in entries[:SHOWN]:
-        place = "" if entry["path"] == "." else f"{entry['path']}: "  # "." is the conversion as a whole
-        complain(f"{word}: {place}{entry['reason']}")
+        path = "" if entry["path"] == "." else f"{entry['path']}: "  # "." is the conversion as a whole
+        write_error(f"{word}: {path}{entry['reason']}")
     more = len(entries) - SHOWN
     if more > 0:
-        complain(f"{word}: ... and {more:,} more; {report if report else '--report FILE.json'} names them all")
+        write_error(f"{word}: ... and {more:,} more; {report if report else '--report FILE.json'} names them all")

@@ -11,9 +11,9 @@ from fastdata.cli.arguments import DataSet, ImageField, LabelField, reading
 if TYPE_CHECKING:
     from fastdata.formats.base import Reader
 
-_BAR = 40  # characters of the longest bar in the histogram
-# Images that are looked into for a colour profile, spread over the data set: a tenth of a second.
-_LOOKED_INTO = 1000
+_BAR = 40  # characters in the longest bar of the histogram
+# Images that are examined for a colour profile, spread over the data set; this takes a tenth of a second.
+_EXAMINED = 1000
 
 
 def command(
@@ -23,13 +23,13 @@ def command(
     label_field: LabelField = None,
 ) -> None:
     """Show manifest, counts, classes and image sizes of a data set."""
-    from fastdata.cli.terminal import say_json
+    from fastdata.cli.terminal import write_json
     from fastdata.formats import detect
 
     with detect.open(path, **reading(image_field=image_field, label_field=label_field)) as reader:
         facts = describe(reader)
     if as_json:
-        say_json(facts)
+        write_json(facts)
     else:
         _show(facts)
 
@@ -58,7 +58,7 @@ def describe(reader: Reader) -> dict[str, Any]:
 
 
 def _classes(reader: Reader) -> tuple[list[dict[str, Any]], int]:
-    """Classes by number with their counts (also numbers without a name), and how many records have none."""
+    """Classes by number with their counts (also numbers without a name), and the number of records without a class."""
     import numpy as np
 
     numbers, counts = np.unique(reader.labels, return_counts=True)
@@ -76,13 +76,13 @@ def _sizes(reader: Reader) -> dict[str, Any]:
     from fastdata.errors import FormatError, RecordError
 
     sizes = np.zeros(len(reader), np.int64)
-    there = np.ones(len(reader), bool)
+    present = np.ones(len(reader), bool)
     for row in range(len(reader)):
         try:
             sizes[row] = reader.image_size(row)
         except (FormatError, RecordError):  # a record without an image
-            there[row] = False
-    sizes = sizes[there]
+            present[row] = False
+    sizes = sizes[present]
     if not len(sizes):
         return {"count": 0, "bytes": 0, "histogram": []}
     # frexp's exponent is exact where log2 rounds: 2**e / 2 <= size < 2**e; an empty blob has e = 0
@@ -103,12 +103,12 @@ def _sizes(reader: Reader) -> dict[str, Any]:
 
 
 def _profiles(reader: Reader) -> dict[str, int]:
-    """How many of some images have a colour profile that is not sRGB, which readers ignore."""
+    """How many of the examined images have a colour profile that is not sRGB, which readers ignore."""
     from fastdata.codec import icc
     from fastdata.codec.sniff import probe
     from fastdata.errors import DecodeError, FormatError, RecordError
 
-    count = min(len(reader), _LOOKED_INTO)
+    count = min(len(reader), _EXAMINED)
     found = {"looked_at": 0, "not_srgb": 0}
     for number in range(count):
         try:
@@ -124,8 +124,8 @@ def _profiles(reader: Reader) -> dict[str, int]:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from fastdata.cli.measure import engine_words
-    from fastdata.cli.terminal import pairs, say, size_words
+    from fastdata.cli.measure import engine_line
+    from fastdata.cli.terminal import pairs, size_text, write_line
 
     images = facts["images"]
     rows: list[tuple[str, object]] = [
@@ -135,21 +135,21 @@ def _show(facts: dict[str, Any]) -> None:
         ("fields", ", ".join(facts["fields"]) or "-"),
         ("classes", f"{len(facts['classes']):,}"),
         ("without class", f"{facts['unlabelled']:,} records"),
-        ("images", f"{images['count']:,}, {size_words(images['bytes'])} together"),
+        ("images", f"{images['count']:,}, {size_text(images['bytes'])} together"),
     ]
     if images["count"]:
-        words = [f"{name} {size_words(images[name])}" for name in ("min", "median", "mean", "max")]
-        rows.append(("image size", ", ".join(words)))
+        sizes = [f"{name} {size_text(images[name])}" for name in ("min", "median", "mean", "max")]
+        rows.append(("image size", ", ".join(sizes)))
     if facts["profiles"]["not_srgb"]:
-        of = "{not_srgb:,} of {looked_at:,} images looked at are not sRGB; readers ignore that".format
-        rows.append(("colour profiles", of(**facts["profiles"])))
+        text = "{not_srgb:,} of {looked_at:,} images looked at are not sRGB; readers ignore that"
+        rows.append(("colour profiles", text.format(**facts["profiles"])))
     if facts["files"]:
         total = sum(file["bytes"] for file in facts["files"])
-        rows.append(("files", f"{len(facts['files']):,}, {size_words(total)} together"))
+        rows.append(("files", f"{len(facts['files']):,}, {size_text(total)} together"))
     rows.append(("fingerprint", facts["fingerprint"] or "- (not written by fastdata)"))
     rows += [(f"option {name}", value) for name, value in facts["options"].items()]
-    rows.append(("engines here", engine_words(facts["engines"])))
-    say(pairs(rows))
+    rows.append(("engines here", engine_line(facts["engines"])))
+    write_line(pairs(rows))
     _show_classes(facts["classes"])
     _show_histogram(images["histogram"])
 
@@ -157,29 +157,29 @@ def _show(facts: dict[str, Any]) -> None:
 def _show_classes(classes: list[dict[str, Any]]) -> None:
     import sys
 
-    from fastdata.cli.terminal import SHOWN, is_terminal, say, table
+    from fastdata.cli.terminal import SHOWN, is_terminal, table, write_line
 
     if not classes:
         return
     shown = classes[:SHOWN] if is_terminal(sys.stdout) else classes
-    say()
+    write_line()
     rows = [(row["number"], row["name"], f"{row['count']:,}") for row in shown]
-    say(table("", ["class", "name", "count"], rows, left=2))
+    write_line(table("", ["class", "name", "count"], rows, left=2))
     if len(shown) < len(classes):
-        say(f"... and {len(classes) - len(shown):,} more classes; --json lists them all")
+        write_line(f"... and {len(classes) - len(shown):,} more classes; --json lists them all")
 
 
 def _show_histogram(histogram: list[dict[str, int]]) -> None:
-    from fastdata.cli.terminal import say
+    from fastdata.cli.terminal import write_line
 
     if not histogram:
         return
     top = max(row["count"] for row in histogram)
-    say()
-    say("image sizes")
+    write_line()
+    write_line("image sizes")
     for row in histogram:
         bar = "#" * -(-row["count"] * _BAR // top)  # rounded up: a single image is visible, too
-        say(f"{_binary(row['from']):>8} .. {_binary(row['below']):>8}  {bar:<{_BAR}}  {row['count']:,}")
+        write_line(f"{_binary(row['from']):>8} .. {_binary(row['below']):>8}  {bar:<{_BAR}}  {row['count']:,}")
 
 
 def _binary(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What every figure is printed with: its spread over repeats, machine, versions and the state of the page cache."""
+"""What is printed with every figure: its spread over repeats, the machine, versions and the state of the page cache."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def engines() -> dict[str, str]:
-    """What does the work in this installation, each with its version."""
+    """The engines that this installation uses, each with its version."""
     from fastdata.codec import jpeg
     from fastdata.formats import checksum
     from fastdata.transforms.engines import best_engine
@@ -63,8 +63,8 @@ def engines() -> dict[str, str]:
     return {"JPEGs decoded": jpeg.engine(), "shrunk": best_engine(torch=False).name, "checksums": checksum.engine()}
 
 
-def engine_words(engines: Mapping[str, str]) -> str:
-    """What `engines` gives, in one line."""
+def engine_line(engines: Mapping[str, str]) -> str:
+    """What `engines` returns, in one line."""
     return ", ".join(f"{what} with {name}" for what, name in engines.items())
 
 
@@ -87,7 +87,7 @@ def _memory() -> int:
 
 
 def drop_cached_pages(paths: Sequence[str]) -> bool:
-    """Ask the kernel to forget the pages of these files (mapped pages stay); False where it cannot be asked."""
+    """Ask the kernel to drop the pages of these files (mapped pages stay); False if the system cannot do that."""
     if not hasattr(os, "posix_fadvise"):
         return False
     for path in paths:
@@ -102,7 +102,7 @@ def drop_cached_pages(paths: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def one_opencv_thread() -> Iterator[None]:
-    """One thread a call in OpenCV, so that the number of our own threads alone says how many cores work."""
+    """Use one OpenCV thread per call, so that the command's own threads alone determine how many cores work."""
     import cv2
 
     before = cv2.getNumThreads()

@@ -1,6 +1,6 @@
-"""What commands write: printable text, whatever names it contains and wherever it goes.
+"""Write the commands' output: printable text, whatever names it contains and wherever it goes.
 
-A reader that has gone away (`| head`) ends the output, not the work, so that the exit code still tells the truth.
+A reader that has gone away (`| head`) ends the output, not the work, so that the exit code is still right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-# Names listed one by one on a terminal; the rest is a count (and complete in JSON or a pipe).
+# Names listed one by one on a terminal; the rest are counted. (JSON and pipes get all.)
 SHOWN = 20
 
 
@@ -30,26 +30,26 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else escaped(c) for c in text)
 
 
-def say(text: str = "") -> None:
-    """Write a line to stdout (already printable; line ends in it are meant)."""
+def write_line(text: str = "") -> None:
+    """Write a line to stdout. The text must be printable; it may contain line ends."""
     _write(sys.stdout, text + "\n")
 
 
-def complain(text: str) -> None:
+def write_error(text: str) -> None:
     """Write one line to stderr."""
     _write(sys.stderr, printable(text) + "\n")
 
 
-def say_json(value: Any) -> None:
+def write_json(value: Any) -> None:
     """Write a value as strict JSON."""
     from fastdata.converters.report import strict_json
 
-    say(strict_json(value).decode("ascii").rstrip("\n"))
+    write_line(strict_json(value).decode("ascii").rstrip("\n"))
 
 
 def flush() -> bool:
-    """Push out what is buffered; False (and a word on stderr) if stdout could not take it (disk full)."""
-    if sys.stdout is None:  # closed before we began
+    """Flush the output; False, with an error on stderr, if stdout fails (disk full)."""
+    if sys.stdout is None:  # it was closed before the start
         return True
     try:
         sys.stdout.flush()
@@ -57,7 +57,7 @@ def flush() -> bool:
         _drop(sys.stdout)
     except OSError as error:
         _drop(sys.stdout)
-        complain(f"error: standard output: {error.strerror}")
+        write_error(f"error: standard output: {error.strerror}")
         return False
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def flush() -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person is looking."""
+    """Whether the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
@@ -86,7 +86,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is still to come nowhere, so that neither later lines nor the exit complain again."""
+    """Redirect the stream to the null device, so that neither later lines nor the exit fail again."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -94,20 +94,20 @@ def _drop(stream: TextIO) -> None:
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> str:
-    """Names and values as aligned lines, without rich (whose import a short command would feel)."""
+    """Names and values as aligned lines, without rich, whose import would slow a short command down."""
     items = [(printable(name), printable(str(value))) for name, value in rows]
     width = max((len(name) for name, _ in items), default=0)
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in items)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:
-    """A table drawn by rich: the first `left` columns hold names, the others numbers."""
+    """A table drawn by rich; the first `left` columns are aligned left, the others right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    person = is_terminal(sys.stdout)
+    terminal = is_terminal(sys.stdout)
     plain = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     grid = Table(
         title=Text(printable(title)) if title else None,
@@ -119,23 +119,23 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     for row in rows:
         grid.add_row(*(Text(printable(str(cell))) for cell in row))
     # In a pipe a table is as wide as it needs to be: nothing is cut or folded.
-    width = shutil.get_terminal_size().columns if person else 100_000
-    console = Console(file=io.StringIO(), width=width, force_terminal=person, legacy_windows=False)
+    width = shutil.get_terminal_size().columns if terminal else 100_000
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, legacy_windows=False)
     with console.capture() as capture:
         console.print(grid)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n")
 
 
-def size_words(count: float) -> str:
+def size_text(count: float) -> str:
     """Bytes as text: 999 B, 1.5 kB, 30 MB.
 
-    >>> size_words(999), size_words(1500), size_words(29_960_000)
+    >>> size_text(999), size_text(1500), size_text(29_960_000)
     ('999 B', '1.50 kB', '30.0 MB')
     """
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
         count /= 1000
-        if count < 999.5:  # what would round to 1000 is given in the next unit
+        if count < 999.5:  # 1000 after rounding: use the next unit
             return f"{count:#.3g}".rstrip(".") + f" {unit}"
     return f"{count / 1000:#.3g} TB"

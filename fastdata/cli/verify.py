@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastdata.formats.base import Reader
     from fastdata.formats.verify import Problem
 
-# Records a task: small enough for a lively bar, large enough that handing tasks over costs nothing beside decoding.
+# Records per task: few enough for smooth progress, and so many that tasks cost nothing compared with decoding.
 _CHUNK = 32
 
 
@@ -38,10 +38,10 @@ def command(
 ) -> None:
     """Check every record of a data set: checksums, index, and that each image can be decoded.
 
-    Damage is reported by key, with exit code 1. What decoders report of images that they can decode is a warning.
+    Damage is reported by key, with exit code 1. What decoders report on images that they can decode is a warning.
     """
     from fastdata.cli import FAILED
-    from fastdata.cli.terminal import say_json
+    from fastdata.cli.terminal import write_json
     from fastdata.cpus import default_workers
     from fastdata.formats import detect
 
@@ -57,7 +57,7 @@ def command(
         }  # fmt: skip
     seconds = time.perf_counter() - begin
     if as_json:
-        say_json({**facts, "seconds": round(seconds, 3)})
+        write_json({**facts, "seconds": round(seconds, 3)})
     else:
         listing.end(len(reader), seconds)
     if listing.found:
@@ -65,7 +65,7 @@ def command(
 
 
 def problems(reader: Reader, workers: int, *, progress: bool = False) -> Iterator[Problem]:
-    """All problems: first those of index and checksums, then images that cannot be decoded."""
+    """All problems: first those of the index and checksums, then images that cannot be decoded."""
     from fastdata.cli.measure import one_opencv_thread
     from fastdata.codec.decode import Rules
     from fastdata.formats.base import allowed_pixels
@@ -73,7 +73,7 @@ def problems(reader: Reader, workers: int, *, progress: bool = False) -> Iterato
     from fastdata.progress import progress_bar
 
     yield from problems_of(reader)
-    # By the conversion's own rules: what it let in on purpose is no damage.
+    # By the conversion's own rules: what it kept on purpose is not damage.
     check = partial(_check, reader, asdict(Rules.of(reader.manifest.options, allowed_pixels(reader))))
     with (
         progress_bar(len(reader), "verify", "records", shown=progress) as bar,
@@ -85,7 +85,7 @@ def problems(reader: Reader, workers: int, *, progress: bool = False) -> Iterato
             for first in range(0, len(reader), _CHUNK):
                 rows = range(first, min(first + _CHUNK, len(reader)))
                 waiting.append((len(rows), _submit(pool, check, rows)))
-                if len(waiting) > 2 * workers:  # two a thread keep all busy; more would only hold memory
+                if len(waiting) > 2 * workers:  # two per thread keep all busy; more would only take memory
                     yield from _take(waiting, bar)
             while waiting:
                 yield from _take(waiting, bar)
@@ -139,9 +139,9 @@ def _check(reader: Reader, decoding: dict[str, Any], rows: range) -> list[Proble
 
 
 def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: bool) -> list[str]:
-    """What a decoder has to say of a field; raises for one that does not hold what its name says.
+    """A decoder's warnings about a field. Raises an error if the content does not match the field's name.
 
-    One of an unknown kind holds what it holds, and so does an array beside the image.
+    Fields of unknown kinds, and arrays beside the image, are not checked.
     """
     from fastdata.codec.decode import decode
     from fastdata.errors import FormatError
@@ -161,7 +161,7 @@ def _check_field(name: str, blob: bytes, decoding: dict[str, Any], *, image: boo
 
 
 def _is_image(kind: str) -> bool:
-    """Whether a field of this name should hold an image, also one of a kind that is not read here."""
+    """Whether a field of this kind should hold an image, even of a kind that fastdata does not read."""
     from fastdata.codec.sniff import IMAGE_SUFFIXES
     from fastdata.record import IMAGE_FIELDS
 
@@ -169,27 +169,27 @@ def _is_image(kind: str) -> bool:
 
 
 class _Listing:
-    """The problems found; each is written when it comes, on a terminal only the first of them."""
+    """The problems found. Each is written when it is found; on a terminal, only the first ones."""
 
-    # More than a screen is no use to a person; in a pipe and in JSON the list is complete.
+    # A terminal shows no more than a screen or two; in a pipe and in JSON the list is complete.
     _most = 50
 
     def __init__(self, silent: bool) -> None:
         from fastdata.cli.terminal import is_terminal
 
-        self._silent, self._person = silent, is_terminal(sys.stdout)
+        self._silent, self._terminal = silent, is_terminal(sys.stdout)
         self.found: list[dict[str, str]] = []
         self.warnings: list[dict[str, str]] = []
-        self._said = 0
-        self.damaged: set[int] = set()  # records, each once, however much is wrong with it
-        self.own = 0  # problems of the data set itself
+        self._reported = 0
+        self.damaged: set[int] = set()  # records; each once, however many problems it has
+        self.own = 0  # problems of the data set as a whole
         self._seen: set[Problem] = set()
 
     def add(self, problem: Problem) -> None:
-        from fastdata.cli.terminal import printable, say
+        from fastdata.cli.terminal import printable, write_line
         from fastdata.formats.verify import DATA_SET
 
-        if problem in self._seen:  # what cannot be read is found by both passes
+        if problem in self._seen:  # both passes find what cannot be read
             return
         self._seen.add(problem)
         if problem.harmless:
@@ -200,22 +200,22 @@ class _Listing:
                 self.own += 1
             else:
                 self.damaged.add(problem.row)
-        self._said += 1
-        if not self._silent and not (self._person and self._said > self._most):
+        self._reported += 1
+        if not self._silent and not (self._terminal and self._reported > self._most):
             word = "warning: " if problem.harmless else ""
-            say(f"{word}{printable(problem.name)}: {printable(problem.message)}")
+            write_line(f"{word}{printable(problem.name)}: {printable(problem.message)}")
 
     def end(self, count: int, seconds: float) -> None:
-        from fastdata.cli.terminal import say
+        from fastdata.cli.terminal import write_line
 
-        hidden = self._said - self._most if self._person else 0
+        hidden = self._reported - self._most if self._terminal else 0
         if hidden > 0:
-            say(f"... and {hidden:,} more; --json lists them all")
+            write_line(f"... and {hidden:,} more; --json lists them all")
         warned = f", {len(self.warnings):,} warning{'' if len(self.warnings) == 1 else 's'}" if self.warnings else ""
         if self.found:
             own = f", {self.own:,} of them of the data set itself" if self.own else ""
             damaged = f"{len(self.damaged):,} damaged of {count:,} records"
             many = "" if len(self.found) == 1 else "s"
-            say(f"{damaged}, {len(self.found):,} problem{many}{own}{warned} ({seconds:.1f} s)")
+            write_line(f"{damaged}, {len(self.found):,} problem{many}{own}{warned} ({seconds:.1f} s)")
         else:
-            say(f"{count:,} records, no damage found{warned} ({seconds:.1f} s)")
+            write_line(f"{count:,} records, no damage found{warned} ({seconds:.1f} s)")

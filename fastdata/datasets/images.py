@@ -1,8 +1,8 @@
 """ImageDataset: a data set of any format as a map-style torch Dataset, with ImageFolder's attributes.
 
 In: a path (or a reader) and transforms. Out: `(image, label)`, or a dict of fields, for an index. It works in a
-DataLoader with any number of workers under any start method: nothing in it is open that a worker could break, and
-pickling carries the path.
+DataLoader with any number of workers and any start method: it holds nothing open that a worker could break, and is
+pickled as its path.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fastdata.transforms.pipeline import Pipeline
 if TYPE_CHECKING:
     from typing_extensions import Never
 
-# Of torchvision's ImageFolder: what takes the place of arguments and attributes that are not here.
+# Arguments and attributes of torchvision's ImageFolder that are missing here, and what takes their place.
 _OF_IMAGE_FOLDER = {
     "root": "the first argument is the data: a path, or a reader",
-    "loader": "images are decoded by fastdata; form='pil' gives PIL images, fastdata.open(path) the encoded bytes",
-    "is_valid_file": "files are known by their content; convert a folder of those that you want",
-    "extensions": "files are known by their content; convert a folder of those that you want",
+    "loader": "fastdata decodes the images; form='pil' gives PIL images, fastdata.open(path) the encoded bytes",
+    "is_valid_file": "files are recognised by their content; convert a folder of the files that you want",
+    "extensions": "files are recognised by their content; convert a folder of the files that you want",
     "find_classes": "the class names are in `classes`, their numbers in `class_to_idx`",
-    "allow_empty": "class folders without images keep their number, always",
+    "allow_empty": "class folders without images always keep their number",
 }
 
 
@@ -55,30 +55,30 @@ class ImageDataset(Dataset[Any]):
         data: what `fastdata.open` takes, or a reader.
         transform: called with the image; a list is called one after the other.
         target_transform: called with the label.
-        transforms: called with both, returns both; instead of the other two.
-        cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (each rank
-            that is started by itself has its own).
-        fields: return dicts of these instead: "image", "label", "key", "index", "text" and "annotation" (text and JSON,
-            decoded), or the name of a record's field (bytes). None where a record lacks the field.
+        transforms: called with image and label, and returns both; it replaces the other two.
+        cache: "ram" reads the encoded data into memory now, one copy for this process and all its workers (ranks that
+            are started separately have one each).
+        fields: return dicts with these names instead: "image", "label", "key", "index", "text" and "annotation" (text
+            and JSON, decoded), or the name of a record's field (bytes). None where a record lacks the field.
         exact: never decode a JPEG at 1/2, 1/4 or 1/8 of its size, however much smaller a geometric transform makes it.
         form: what the transform is called with: "array" (H x W x 3 uint8), "tensor" (3 x H x W uint8) or "pil" (a PIL
-            image, as torchvision's ImageFolder gives it); None goes by whose transform it is. Without a transform, what
-            comes.
-        verify: compare the checksums (CRC-32) of whatever is read with those in the index; with `cache`, once, while it
-            is filled. False leaves it out.
+            image, as torchvision's ImageFolder gives it); None chooses by the library of the transform. Without a
+            transform, the form of the sample.
+        verify: compare the checksums (CRC-32) of what is read with those in the index; with `cache`, once, while it is
+            filled. False does not.
         max_pixels: larger images are refused before they take memory; None: as the reader was opened, else 178,956,970.
             A data set may lower this limit, never raise it.
-        image_field: which field holds the image, in data that others wrote and whose names do not tell.
-        label_field: which field holds the label, likewise ("json:label": an entry of a JSON field).
+        image_field: the field that holds the image, if fastdata did not write the data and no name shows it.
+        label_field: the field that holds the label, likewise ("json:label": an entry of a JSON field).
         progress: show on stderr how far the cache is.
 
     Attributes:
-        reader: the reader, for whatever is not said here.
+        reader: the reader of the data set.
         fields: the names in a sample; None for pairs.
-        warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
-            record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
+        warnings: (key, message) of images that a decoder warned about but could decode: once per record, the first
+            thousand, in this process (each of a DataLoader's workers has its own list).
         root: the path of the data set.
-        extensions: the endings of the image files that a plain folder is read from.
+        extensions: the suffixes of the image files that are read from a plain folder.
         classes: class names, by number.
         class_to_idx: class numbers, by name.
         targets: the label of each record, an int64 array (read-only); -1 without one.
@@ -86,7 +86,7 @@ class ImageDataset(Dataset[Any]):
     Raises:
         FormatError: `data` is not a data set.
         CacheError: the cache would not fit.
-        OptionError: arguments that exclude each other or are unknown.
+        OptionError: an argument cannot be used, or two exclude each other.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class ImageDataset(Dataset[Any]):
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
         self.exact, self._verify, self._max_pixels = flag("exact", exact), flag("verify", verify), max_pixels
         self.form = form
-        self._made: tuple[Any, Any, Any, bool, Form, SampleDecoder] | None = None
-        self._taken_apart()  # refuses now what cannot be
+        self._made_for: tuple[Any, Any, Any, bool, Form, SampleDecoder] | None = None
+        self._pipelines()  # refuses a transform that cannot be used
         reader = open_source(
             data, image_field=image_field, label_field=label_field, max_pixels=max_pixels, verify=verify
         )
@@ -154,9 +154,9 @@ class ImageDataset(Dataset[Any]):
         return tuple(sorted(suffix for suffix, kind in IMAGE_SUFFIXES.items() if kind in READABLE))
 
     def __getattr__(self, name: str) -> Any:
-        # Asked only for what is not found here: what torchvision's ImageFolder has, and this has not.
-        words = f"; {_OF_IMAGE_FOLDER[name]}" if name in _OF_IMAGE_FOLDER else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{words}")
+        # Called only for missing attributes. If ImageFolder has it, the message names what takes its place.
+        instead = f"; {_OF_IMAGE_FOLDER[name]}" if name in _OF_IMAGE_FOLDER else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{instead}")
 
     @property
     def targets(self) -> NDArray[np.int64]:
@@ -164,7 +164,7 @@ class ImageDataset(Dataset[Any]):
 
     @cached_property
     def samples(self) -> list[tuple[str, int]]:
-        """(source path, label) of every record; made when asked for, since lists of this kind cost memory."""
+        """(source path, label) of every record; made on first use, because the list takes memory."""
         return list(zip(self.reader.paths, self.targets.tolist(), strict=True))
 
     @property
@@ -176,11 +176,11 @@ class ImageDataset(Dataset[Any]):
         return len(self.reader)
 
     def __getitem__(self, index: int) -> Any:
-        """`(image, label)`: an H x W x 3 uint8 array and an int, or what the transforms make of them; else a dict.
+        """`(image, label)`: an H x W x 3 uint8 array and an int, or what the transforms return; a dict with `fields`.
 
         Raises:
-            IndexError: out of range; negative indices count from the end.
-            DecodeError: the image cannot be decoded; as all errors, it names data set and key.
+            IndexError: the index is out of range; negative indices count from the end.
+            DecodeError: the image cannot be decoded; like all errors, it names data set and key.
             FormatError: its bytes are not those that were written.
             LoadError: a transform raised an error.
         """
@@ -190,8 +190,8 @@ class ImageDataset(Dataset[Any]):
 
     @property
     def _decoder(self) -> SampleDecoder:
-        """How samples are made; made anew when somebody has set another transform, as people do."""
-        made = self._made
+        """How samples are made. Made again if a transform was replaced, as some programs do."""
+        made = self._made_for
         if (
             made is None
             or made[0] is not self.transform
@@ -199,24 +199,24 @@ class ImageDataset(Dataset[Any]):
             or made[2] is not self.transforms
             or made[3:5] != (self.exact, self.form)
         ):
-            pipeline, joint = self._taken_apart()
+            pipeline, joint = self._pipelines()
             decoder = SampleDecoder(
                 self._selection, self._rules, pipeline, self.exact, self.form, self.target_transform, joint
             )
-            made = self._made = (
+            made = self._made_for = (
                 self.transform, self.target_transform, self.transforms, self.exact, self.form, decoder
             )  # fmt: skip
         return made[-1]
 
-    def _taken_apart(self) -> tuple[Pipeline, TransformCall | None]:
-        """What is done with images, and what is called with image and label."""
+    def _pipelines(self) -> tuple[Pipeline, TransformCall | None]:
+        """The pipeline for images, and the transform that is called with image and label."""
         if self.transforms is None:
             return Pipeline(self.transform, self.form), None
         check_form([self.transforms], self.form)
         return Pipeline(self.transform, self.form), TransformCall(self.transforms, joint=True, form=self.form)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, as a DataLoader's fetcher asks for them."""
+        """The samples of a batch; torch's DataLoader calls this."""
         return [self[index] for index in indices]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""StreamIterator: the items of one epoch, in order, counted where a state is made of."""
+"""StreamIterator: the items of one epoch, in order, counted so that a state can be made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastdata.datasets.epochs import Place
+from fastdata.datasets.epochs import StreamPosition
 from fastdata.turn import Turn
 
 
@@ -16,14 +16,14 @@ class Progress:
     """How far the latest iteration of a process has come.
 
     Attributes:
-        place: where it began.
-        total: how many items there were from there on.
-        given: how many of these were handed out.
-        ended: all of them, and the end was told.
-        process: whose iteration it is: a forked child inherits this, but iterates for itself.
+        position: where it began.
+        total: how many items follow that position.
+        given: how many of these were returned.
+        ended: whether all were returned and the iterator has raised StopIteration.
+        process: the process that iterates: a forked child inherits this value, but iterates for itself.
     """
 
-    place: Place
+    position: StreamPosition
     total: int
     given: int = 0
     ended: bool = False
@@ -31,28 +31,28 @@ class Progress:
 
 
 class StreamIterator(Iterator[Any]):
-    """What `iter` of a stream gives: the items of one epoch, counted. Threads may take turns on it.
+    """The iterator of a stream: it returns the items of one epoch and counts them. Threads may share it.
 
     Args:
         items: the epoch's samples or batches.
-        progress: where they are counted.
-        begun: called with where the epoch began when the first item is asked for.
+        progress: counts them.
+        on_first: called with the position where the epoch began, when the first item is requested.
     """
 
-    def __init__(self, items: Iterator[Any], progress: Progress, begun: Callable[[Place], None]) -> None:
-        self._items, self._progress, self._begun = items, progress, begun
-        self._asked = False
+    def __init__(self, items: Iterator[Any], progress: Progress, on_first: Callable[[StreamPosition], None]) -> None:
+        self._items, self._progress, self._on_first = items, progress, on_first
+        self._requested = False
         self._turn = Turn()
 
     def __next__(self) -> Any:
         with self._turn:
-            if not self._asked:
-                self._asked = True
-                self._begun(self._progress.place)
+            if not self._requested:
+                self._requested = True
+                self._on_first(self._progress.position)
             try:
                 item = next(self._items)
             except StopIteration:
-                self._progress.ended = self._progress.given == self._progress.total  # not where an error was raised
+                self._progress.ended = self._progress.given == self._progress.total  # false after an error
                 raise
             self._progress.given += 1
             return item

@@ -1,15 +1,15 @@
-"""Remarks: what there is to say about images that were decoded all the same, by key and in bounded memory."""
+"""Remarks: warnings about images that could be decoded, by key and in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# A list for a person to read. Of a data set that is damaged throughout, `fastdata verify` lists all.
+# Enough for a person to read; `fastdata verify` lists all.
 _MOST = 1000
 
 
 class Remarks(list[tuple[str, str]]):
-    """A list of (key, message), of the first thousand.
+    """A list of (key, message), with the first thousand.
 
     Attributes:
         left_out: how many more there were.
@@ -20,7 +20,7 @@ class Remarks(list[tuple[str, str]]):
         self.left_out = 0
 
     def add(self, key: str, message: str) -> None:
-        """Keep a message, or count it where there are enough."""
+        """Add a message, or only count it if the list is full."""
         if len(self) < _MOST:
             self.append((key, message))
         else:

@@ -1,7 +1,7 @@
-"""SampleReader: a reader's records as samples, one at a time, in the process that asks for them.
+"""SampleReader: makes samples of a reader's records, one at a time, in the calling process.
 
-In: a reader, and how samples are made. Out: samples whose arrays belong to the caller. Whatever cannot be made is an
-error that names the data set and the key.
+In: a reader, and how samples are made. Out: samples whose arrays belong to the caller. A sample that cannot be made
+raises an error that names the data set and the key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SampleReader:
 
     Attributes:
         reader: the reader.
-        remarks: what decoders said of images that were made all the same, in this process, once a record.
+        remarks: what decoders reported on images that they could decode, in this process, once per record.
     """
 
     def __init__(self, reader: Reader, *, verify: bool) -> None:
@@ -41,15 +41,15 @@ class SampleReader:
         Args:
             decoder: how it is made.
             index: the record; negative numbers count from the end.
-            numbers: what the geometric transforms draw.
-            data: the bytes of its image, where they were read before.
+            numbers: the random numbers of the geometric transforms.
+            data: the bytes of its image, if they were read before.
 
         Raises:
-            FastdataError: naming the data set and the key: the record is damaged, its image cannot be decoded, a
-                transform raised an error, the machine ran out of something.
+            FastdataError: the record is damaged, its image cannot be decoded, a transform raised an error, or the
+                machine ran out of a resource. It names the data set and the key.
         """
         if self._process != os.getpid():
-            self._settle()
+            self._set_up_process()
         try:
             sample = self._read(decoder, index, numbers, data)
             decoder.transform(sample)
@@ -82,12 +82,12 @@ class SampleReader:
         return sample
 
     def encoded(self, index: int) -> bytes | memoryview:
-        """The bytes of record `index`'s image, right until this thread asks for the next.
+        """The bytes of record `index`'s image, valid until this thread requests the next.
 
         Raises:
             FormatError: it cannot be read, or has changed.
             ResourceError: the machine ran out of descriptors or memory, or its disk failed.
-            LoadError: a reader of the user's own raised something else.
+            LoadError: a reader of the user's own raised another error.
         """
         try:
             return image_of(self.reader, index, self._scratch, verify=self._verify)
@@ -102,11 +102,11 @@ class SampleReader:
             raise_named(self.reader, index, error)
             raise
 
-    def _settle(self) -> None:
-        """What a DataLoader worker needs once.
+    def _set_up_process(self) -> None:
+        """Set a DataLoader's worker up, once.
 
-        OpenCV works alone there: its threads times the workers would only wait for each other. And the garbage
-        collector passes over what came from the parent: looking at it all would copy it, 40 MB in each forked worker.
+        OpenCV uses one thread there, because its threads times the workers would only wait for each other. The garbage
+        collector ignores the objects of the parent: to visit them would copy them, 40 MB in each forked worker.
         """
         if worker_info() is not None:
             cv2.setNumThreads(0)

@@ -1,7 +1,7 @@
-"""Samples: what stands at positions of an epoch, made one after the other.
+"""Samples: make the samples at positions of an epoch, one after the other.
 
-In: spans of positions. Out: samples, or batches, in order. The encoded images of some of them are read first,
-in the order of the file, and what goes wrong is raised where the sample stands that it is about.
+In: spans of positions. Out: samples, or batches, in order. The encoded images of some samples are read ahead, in the
+order of the file; an error is raised at the position of the sample that it concerns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastdata.formats.base import record_name
 from fastdata.order import EpochOrder, stand_in
 from fastdata.sample import Sample, SampleDecoder
 
-# Replacements that are tried for one sample. With half of a data set damaged, 32 in a row are one in 4 billion.
+# Replacements that are tried for one sample. If half of a data set is damaged, 32 in a row fail once in 4 billion.
 _ATTEMPTS = 32
 
 
@@ -30,11 +30,11 @@ class Samples:
     """The samples of one epoch.
 
     Args:
-        reader: reads records.
-        decoder: how samples are made of them.
-        order: which record stands where.
+        reader: reads records and makes samples of them.
+        decoder: how samples are made.
+        order: the order of the records.
         ahead: how many bytes of encoded images are read ahead at most.
-        skipped: samples that cannot be made are replaced, and reported here; None: they are errors.
+        skipped: samples that cannot be made are replaced, and listed here; None: they raise an error.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Samples:
         self._reader, self._ahead, self._skipped = reader.reader, ahead, skipped
 
     def singles(self, spans: Sequence[tuple[int, int]], lot: int) -> Iterator[Any]:
-        """One sample after the other; `lot` of them are read together."""
+        """The samples of these spans; `lot` of them are read together."""
         for start, stop in spans:
             for low in range(start, stop, lot):
                 for sample in self._at([(low, min(low + lot, stop))]):
                     yield sample.as_selected(self._decoder.selection)
 
     def batches(self, spans: Sequence[tuple[int, int]], lot: int) -> Iterator[Any]:
-        """Each span as a batch; `lot` of them are read together."""
+        """A batch for each span; `lot` of them are read together."""
         for first in range(0, len(spans), lot):
             some = spans[first : first + lot]
             made = self._at(some)
@@ -84,17 +84,17 @@ class Samples:
         return default_collate(images)
 
     def _at(self, spans: Sequence[tuple[int, int]]) -> Iterator[Sample]:
-        """The samples at the positions of these spans, which should be few: they are read together."""
+        """The samples at the positions of these spans, which are read together, so they should be few."""
         indices = np.concatenate([self._order.indices(*span) for span in spans])
         positions = np.concatenate([np.arange(*span, dtype=np.int64) for span in spans])
         ahead = self._read(indices)
-        # What the geometric transforms draw, sample by sample: the same in whatever worker. Positions behind the end
-        # are the epoch's first samples once more.
+        # The random numbers of each sample, the same in every worker. Positions after the end are the epoch's first
+        # samples again.
         numbers = self._numbers(indices, positions // self._order.count)
         for row, index in enumerate(indices.tolist()):
             try:
                 sample = self._samples.sample(self._decoder, index, numbers[row], ahead.get(index))
-            except FastdataError as error:  # wrong options and failing machines are no damage
+            except FastdataError as error:  # wrong options and failing machines are not damage
                 if self._skipped is None or isinstance(error, (OptionError, ResourceError)):
                     raise
                 sample = self._replacement(int(positions[row]), index, error, self._skipped)
@@ -108,7 +108,7 @@ class Samples:
         return drawn
 
     def _read(self, indices: NDArray[np.int64]) -> dict[int, bytes]:
-        """The images' bytes, read in the order of the file, until there are enough."""
+        """The images' bytes, read in the order of the file up to the limit."""
         ahead: dict[int, bytes] = {}
         if not self._decoder.needs_image:
             return ahead
@@ -116,7 +116,7 @@ class Samples:
         for index in np.unique(indices).tolist():
             try:
                 blob = self._samples.encoded(index)
-            except (FormatError, LoadError):  # raised again where this record stands
+            except (FormatError, LoadError):  # raised again at this record's position
                 continue
             room -= len(blob)
             if room < 0:
@@ -125,12 +125,12 @@ class Samples:
         return ahead
 
     def _replacement(self, position: int, index: int, error: FastdataError, skipped: Skipped) -> Sample:
-        """What stands in for a sample that cannot be made: a function of seed, epoch and position."""
+        """The replacement of a sample that cannot be made: a function of seed, epoch and position."""
         order, failed = self._order, index
         for attempt in range(1, _ATTEMPTS + 1):
             skipped.add(failed, self._reason(failed, error))
-            place, occurrence = stand_in(order.seed, order.epoch, position, attempt, order.count)
-            failed = int(order.indices(place, place + 1)[0])
+            another_position, occurrence = stand_in(order.seed, order.epoch, position, attempt, order.count)
+            failed = int(order.indices(another_position, another_position + 1)[0])
             try:
                 return self._samples.sample(self._decoder, failed, self._numbers([failed], [occurrence])[0])
             except (OptionError, ResourceError):
@@ -144,5 +144,5 @@ class Samples:
         ) from error
 
     def _reason(self, index: int, error: FastdataError) -> str:
-        """What went wrong, without the record's name."""
+        """The error's message without the record's name."""
         return str(error).removeprefix(f"{record_name(self._reader, index)}: ")

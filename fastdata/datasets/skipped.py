@@ -1,4 +1,4 @@
-"""Skipped: which samples were replaced, in memory that a stream shares with the workers that replace them."""
+"""Skipped: the list of replaced samples, in memory that a stream shares with the workers that replace them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from fastdata.sharedmem import SharedBlock
 
-# The record, the length of the reason, and the reason as UTF-8, cut to what is left of a row.
+# The record and the length of the reason; the reason follows as UTF-8, cut to the rest of the row.
 _HEAD = struct.Struct("<qq")
 _ROW = 512
-# 8 MB where all of it is used; memory is taken only for rows that are. Of worse data `fastdata verify` lists all.
+# 8 MB if all rows are used; unused rows take no memory. `fastdata verify` lists all damaged records.
 _MOST = 16_384
 _COUNT = struct.Struct("<q")
 
 
 class Skipped:
-    """A list of (record, reason) that every process adds to and sees; the first 16,384 are kept."""
+    """A list of (record, reason) that all processes share; the first 16,384 are kept."""
 
     def __init__(self) -> None:
         self._block = SharedBlock(_COUNT.size + _MOST * _ROW)
 
     def add(self, record: int, reason: str) -> None:
-        """Tell of a sample that was replaced."""
+        """Add a sample that was replaced."""
         text = reason.encode("utf-8", "replace")[: _ROW - _HEAD.size]
         with self._block.locked() as view:
             (count,) = _COUNT.unpack_from(view)
@@ -44,7 +44,7 @@ class Skipped:
             yield record, text.decode("utf-8", "ignore")  # the last character may be cut
 
     def __reduce__(self) -> tuple[Callable[..., Skipped], tuple[Any, ...]]:
-        if context.get_spawning_popen() is None:  # a copy lists its own
+        if context.get_spawning_popen() is None:  # a copy has its own list
             return Skipped, ()
         return _attach, (self._block,)
 

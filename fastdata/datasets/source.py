@@ -1,4 +1,4 @@
-"""Source: what data sets and loaders are given to read, as a reader."""
+"""Source: turn what data sets and loaders accept as data into a reader."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def open_source(
     max_pixels: int | None = None,
     verify: bool = True,
 ) -> Reader:
-    """The reader itself, or the reader of a path; with `verify`, its index is compared with the hash of it.
+    """The reader itself, or the reader of a path. With `verify`, its index is compared with its hash.
 
-    It gives data unchecked, for whoever decodes them checks them.
+    The reader does not check the data, because the caller checks them when it decodes them.
 
     Raises:
-        OptionError: an option that cannot be used, or names of fields for a reader, which was opened with its own.
+        OptionError: an option cannot be used, or fields are named for a reader, which was opened with its own.
         FormatError: the path is not a data set, or its index has changed since it was written.
     """
-    options = _options(image_field, label_field, max_pixels, verify)  # refuses what cannot be, also for a reader
+    options = _options(image_field, label_field, max_pixels, verify)  # checks them, also for a reader
     if not isinstance(source, Reader):
         reader = open_reader(source, image_field=image_field, label_field=label_field, max_pixels=options.max_pixels)
     else:
@@ -54,11 +54,11 @@ def open_source(
 def open_whole_source(
     source: Source, *, image_field: str | None, label_field: str | None, max_pixels: int | None, verify: bool
 ) -> tuple[Reader, list[tuple[str, str]]]:
-    """As `open_source`, of those tars of a path that are whole; (path, reason) of the others, which are warned of.
+    """Like `open_source`, but leave out damaged tars of a path with a warning; also return their (path, reason).
 
     Raises:
-        OptionError: an option that cannot be used; or for a reader, which has been opened already.
-        FormatError: none is whole.
+        OptionError: an option cannot be used, or the source is a reader, which has been opened already.
+        FormatError: all are damaged.
     """
     if isinstance(source, Reader):
         raise OptionError("skip_shards=True comes too late for a reader: give the path, list or pattern of the shards")
@@ -67,8 +67,8 @@ def open_whole_source(
     if verify:
         check_index(reader)
     if lost:
-        words = "; ".join(f"{path}: {reason}" for path, reason in lost[:4]) + ("; ..." if len(lost) > 4 else "")
-        warnings.warn(f"{len(lost)} shards are left out, all in skipped_shards: {words}", stacklevel=3)
+        named = "; ".join(f"{path}: {reason}" for path, reason in lost[:4]) + ("; ..." if len(lost) > 4 else "")
+        warnings.warn(f"{len(lost)} shards are left out, all in skipped_shards: {named}", stacklevel=3)
     return reader, lost
 
 
@@ -77,16 +77,16 @@ def _options(image_field: str | None, label_field: str | None, max_pixels: int |
 
 
 def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool) -> Reader:
-    """The reader, or its records in memory where `cache` asks for it.
+    """The reader, or with `cache="ram"` one that holds its records in memory.
 
     Raises:
         OptionError: `cache` is neither "ram" nor None.
-        CacheError: they would not fit.
+        CacheError: the records would not fit.
     """
     progress = flag("progress", progress)
     if choice("cache", cache, ("ram", None)) is None:
         return reader
-    if isinstance(reader, CachedReader):  # of an ImageDataset with a cache: once is enough
+    if isinstance(reader, CachedReader):  # of an ImageDataset with a cache
         return reader
     return CachedReader(reader, verify=verify, progress=progress)
 
@@ -94,20 +94,20 @@ def in_memory(reader: Reader, cache: str | None, *, verify: bool, progress: bool
 def refuse_unknown(
     owner: str, function: Callable[..., Any], unknown: Mapping[str, Any], known_elsewhere: Mapping[str, str]
 ) -> None:
-    """Refuse arguments that there are not, in words.
+    """Refuse unknown arguments, and suggest others.
 
     Args:
-        owner: the class that was given them.
-        function: what takes the arguments that there are.
-        unknown: the arguments.
-        known_elsewhere: what to say of those that a class of the same purpose has.
+        owner: the class that was called.
+        function: the function whose parameters are the known arguments.
+        unknown: the unknown arguments.
+        known_elsewhere: the argument of a similar class -> what takes its place here.
 
     Raises:
-        TypeError: naming the first, and what takes its place.
+        TypeError: it names the first one, and what takes its place.
     """
     for name in unknown:
-        words = known_elsewhere.get(name, "")
-        if not words:
+        instead = known_elsewhere.get(name, "")
+        if not instead:
             near = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
-            words = f"did you mean {near[0]!r}?" if near else f"help(fastdata.{owner}) lists those that there are"
-        raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}: {words}")
+            instead = f"did you mean {near[0]!r}?" if near else f"help(fastdata.{owner}) lists all arguments"
+        raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}: {instead}")

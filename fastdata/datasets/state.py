@@ -1,8 +1,8 @@
-"""State: where an iteration over a stream stands, as plain JSON values that a later run goes on from.
+"""State: the position of an iteration over a stream as plain JSON values, from which a later run resumes.
 
-In: what the order of the samples depends on, and a place in it. Out: a dict; and back, checked. A state of the main
-process counts all that its rank had; one that was taken in a DataLoader's worker counts that worker's part, and only
-the same worker of as many can go on from it.
+In: what the order of the samples depends on, and a position in it. Out: a dict; and back, checked. A state of the main
+process counts what its rank consumed. A state of a DataLoader's worker counts that worker's part, and only the same
+worker of as many can resume from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from fastdata.checks import integer
-from fastdata.datasets.epochs import Place
+from fastdata.datasets.epochs import StreamPosition
 from fastdata.errors import OptionError
 from fastdata.formats.base import Reader
 from fastdata.world import World
@@ -24,7 +24,7 @@ _COUNTS = ("epoch", "start", "consumed", "worker", "workers")
 
 
 def fingerprint(reader: Reader) -> str:
-    """The data set's; others' data have none, and are known by their keys."""
+    """The data set's fingerprint; a hash of the keys, if fastdata did not write the data."""
     if reader.manifest.fingerprint:
         return reader.manifest.fingerprint
     found = hashlib.sha256()
@@ -40,7 +40,7 @@ def order_of(stream: ImageStream, world: World, fingerprint: str) -> dict[str, A
         "shuffle": stream.shuffle,
         "buffer_size": stream.buffer_size if stream.shuffle else None,
         "global_batch": stream.batch_size * world.world_size if stream.batch_size else None,
-        "world_size": None if stream.batch_size else world.world_size,  # the ranks' stretches depend on it
+        "world_size": None if stream.batch_size else world.world_size,  # the ranks' parts depend on it
         "drop_last": stream.drop_last,
         "pad": stream.pad,
         "even": stream.even,
@@ -49,26 +49,26 @@ def order_of(stream: ImageStream, world: World, fingerprint: str) -> dict[str, A
     }
 
 
-def as_state(order: dict[str, Any], place: Place, world: World, *, over: bool) -> dict[str, Any]:
-    """A place as plain JSON values."""
-    counts = {"start": place.start, "consumed": place.taken}
-    if world.workers == 1:  # one worker, or none: its part is everything
-        counts = {"start": 0, "consumed": place.start + place.taken}
+def as_state(order: dict[str, Any], position: StreamPosition, world: World, *, over: bool) -> dict[str, Any]:
+    """The state: the order and a position in it, as plain JSON values."""
+    counts = {"start": position.start, "consumed": position.taken}
+    if world.workers == 1:  # with one worker or none, its part is everything
+        counts = {"start": 0, "consumed": position.start + position.taken}
     worker = {"worker": world.worker, "workers": world.workers}
-    return {"version": _VERSION, **order, "epoch": place.epoch, **counts, **worker, "over": over}
+    return {"version": _VERSION, **order, "epoch": position.epoch, **counts, **worker, "over": over}
 
 
-def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> Place:
-    """The place that a state stands for.
+def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> StreamPosition:
+    """The position in a state.
 
     Args:
-        state: what `as_state` gave.
+        state: what `as_state` returned.
         order: what the order depends on here; the state's must be the same.
-        world: who goes on.
+        world: the rank and worker that resume.
         most: how many items an epoch has on a rank.
 
     Raises:
-        OptionError: it is no state of a stream, of other data or another order, or of another worker.
+        OptionError: it is not a state of a stream, or is one of other data, another order or another worker.
     """
     wanted = {"version": _VERSION, **order}
     if not isinstance(state, dict) or not {*wanted, *_COUNTS} <= set(state):
@@ -83,10 +83,10 @@ def from_state(state: Any, order: dict[str, Any], world: World, most: int) -> Pl
     if start + consumed > most:
         raise OptionError(f"the state has {start + consumed} items of an epoch behind it; an epoch has {most} here")
     if workers == 1:
-        return Place(epoch, start + consumed)
+        return StreamPosition(epoch, start + consumed)
     if (worker, workers) != (world.worker, world.workers):
         here = f"worker {world.worker} of {world.workers}" if world.workers > 1 else "a process without others"
         raise OptionError(
             f"the state is that of worker {worker} of {workers}, and this is {here}: resume with num_workers={workers}"
         )
-    return Place(epoch, start, consumed)
+    return StreamPosition(epoch, start, consumed)

@@ -1,9 +1,8 @@
 """ImageStream: a data set of any format as an iterable torch data set, the same samples for any workers and ranks.
 
-In: what `fastdata.open` takes (also several tars: a list, a glob, a brace pattern). Out: samples, or whole batches. The
-order of an epoch is arithmetic on (seed, epoch) that every worker of every rank does for itself (`fastdata.order`), so
-each reads only its part, in long runs, and nothing is passed between them but the number of the epoch
-(`fastdata.datasets.epochs`).
+In: what `fastdata.open` takes (also several tars: a list, a glob, a brace pattern). Out: samples, or whole batches.
+Every worker of every rank computes the order of an epoch from (seed, epoch) (`fastdata.order`), so each reads only its
+part, in long runs, and they share only the number of the epoch (`fastdata.datasets.epochs`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.utils.data import IterableDataset
 
 from fastdata.checks import choice, flag, integer
 from fastdata.codec.decode import Rules
-from fastdata.datasets.epochs import EpochLedger, Place, drops_of_each_worker, warn_of_drops
+from fastdata.datasets.epochs import EpochLedger, StreamPosition, loader_drops_in_workers, warn_of_drops
 from fastdata.datasets.iterator import Progress, StreamIterator
 from fastdata.datasets.remarks import Remarks
 from fastdata.datasets.sample_reader import SampleReader
@@ -41,7 +40,7 @@ from fastdata.world import World, distributed_ranks, worker_info
 
 # Encoded bytes that one worker reads ahead, in the order of the file: long reads, and little beside decoded batches.
 _AHEAD_BYTES = 32_000_000
-# Records read ahead when nothing is shuffled; they lie side by side anyway.
+# Records read ahead without shuffling; they lie side by side anyway.
 _PLAIN_LOT = 64
 # Mixes 128 runs of 32 records; at 30 kB a record, a mean distance of some 100 MB in the file.
 _BUFFER_SIZE = 4096
@@ -55,27 +54,27 @@ class ImageStream(IterableDataset[Any]):
     in front (N x H x W x 3 uint8 without one), and int64 labels of shape (N,). With `fields`, samples and batches are
     dicts.
 
-    Over all ranks and workers each sample comes once an epoch, but for what makes the ranks even. With `batch_size`
-    (and `DataLoader(stream, batch_size=None)`) whole batches come, the same ones for any number of workers; without it
-    only the set of samples is promised. Epochs count themselves.
+    Over all ranks and workers each sample comes once per epoch, except for those that make the ranks even. With
+    `batch_size` (and `DataLoader(stream, batch_size=None)`) the batches are the same for any number of workers; without
+    it only the set of samples is. Each new iterator begins the next epoch.
 
     Args:
         data: what `fastdata.open` takes, or a reader.
         transform: called with the image, as in `ImageDataset`; must give equal sizes when there is a batch size.
-        fields: give dicts of these instead, as in `ImageDataset`; batches hold lists of bytes, text and JSON.
+        fields: return dicts with these names, as in `ImageDataset`; batches hold lists of bytes, text and JSON.
         shuffle: permute runs of records by (seed, epoch) and mix them in a buffer.
         buffer_size: how many samples the buffer mixes.
-        seed: of the order; the same on all ranks.
+        seed: the seed of the order; the same on all ranks.
         batch_size: the number of samples in a batch of one rank; None for single samples.
-        drop_last: leave out the last batch when it is smaller than the others.
-        pad: make ranks even with the epoch's first samples. False: every sample once; ranks differ by a sample, their
-            last batches too, or lack theirs, and `len` is each rank's own.
-        even: "pad", or "cut": make ranks even by leaving out what is left over.
+        drop_last: leave out the last batch if it is smaller than the others.
+        pad: make ranks even with the epoch's first samples. False: every sample comes once; ranks may differ by a
+            sample, so may their last batches, or a rank has none, and `len` is each rank's own.
+        even: "pad", or "cut": make ranks even by leaving samples out.
         on_error: "raise", or "skip": a sample that cannot be made is replaced by another one, a function of (seed,
-            epoch, position), so that batches keep their sizes, and listed in `skipped`. A machine that runs out of
-            something, wrong options, and 32 records in a row that fail are errors all the same.
+            epoch, position), so that batches keep their sizes, and listed in `skipped`. Wrong options, a machine that
+            runs out of a resource, and 32 failing records in a row are errors all the same.
         skip_shards: leave out tars of a list, glob, brace pattern or folder that are missing or damaged when the
-            stream is made, and warn of them; all ranks must see the same files.
+            stream is made, with a warning; all ranks must see the same files.
         cache: as in `ImageDataset`.
         exact: as in `ImageDataset`.
         form: as in `ImageDataset`.
@@ -84,22 +83,22 @@ class ImageStream(IterableDataset[Any]):
         image_field: as in `ImageDataset`.
         label_field: as in `ImageDataset`.
         progress: as in `ImageDataset`.
-        rank: this rank; None finds out (torch.distributed, RANK in the environment, else 0).
+        rank: this rank; None: from torch.distributed, else RANK in the environment, else 0.
         world_size: the number of ranks; given with `rank` or not at all.
 
     Attributes:
-        reader: the reader, for whatever is not said here.
+        reader: the reader of the data set.
         fields: the names in a sample; None for pairs.
         skipped_shards: (path, reason) of every tar that was left out.
-        warnings: (key, message) where a decoder had something to say of an image and made one all the same: once a
-            record, of the first thousand, in this process (each of a DataLoader's workers has its own list).
+        warnings: (key, message) of images that a decoder warned about but could decode: once per record, the first
+            thousand, in this process (each of a DataLoader's workers has its own list).
 
     Raises:
         FormatError: there is no data set. Also, while iterating: a record is damaged.
         CacheError: the cache would not fit.
-        LoadError: while iterating: what a transform raised, or too many records in a row that failed.
+        LoadError: while iterating: a transform raised an error, or too many records in a row failed.
         DecodeError: while iterating: an image cannot be decoded; it names data set and key.
-        OptionError: values that cannot be, or that would leave ranks without samples. Also, while iterating: images of
+        OptionError: a value cannot be used, or would leave ranks without samples. Also, while iterating: images of
             different sizes in one batch.
     """
 
@@ -140,7 +139,7 @@ class ImageStream(IterableDataset[Any]):
         self._given = (rank, world_size)
         self._inherited: tuple[int, int] | None = None
         self.exact, self.form = flag("exact", exact), form
-        Pipeline(transform, form)  # refuses now what cannot be
+        Pipeline(transform, form)  # refuses a transform that cannot be used
         self.skipped_shards: list[tuple[str, str]] = []
         reading: Any = {"image_field": image_field, "label_field": label_field, "max_pixels": max_pixels}
         if flag("skip_shards", skip_shards):
@@ -153,7 +152,7 @@ class ImageStream(IterableDataset[Any]):
         self._samples = SampleReader(self.reader, verify=verify)
         self._ledger = EpochLedger()
         self._latest: Progress | None = None
-        self._split(World.expected(*self._given))  # refuses now what could give nothing later
+        self._split(World.expected(*self._given))  # refuses now what would give no samples later
 
     @property
     def reader(self) -> Reader:
@@ -173,7 +172,7 @@ class ImageStream(IterableDataset[Any]):
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """(key, reason) of every sample that was replaced, also by workers, which read ahead; of the first 16,384."""
+        """(key, reason) of the first 16,384 samples that were replaced, also by workers, which read ahead."""
         return [(self.reader.keys[record], reason) for record, reason in self._skipped or ()]
 
     @property
@@ -182,35 +181,36 @@ class ImageStream(IterableDataset[Any]):
         return list(self.reader.classes)
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the next epoch; those after it count on from there. Also reaches workers that live already.
+        """Set the next epoch, also in live workers; the later ones follow it.
 
-        Where a state was loaded that is in this epoch, it keeps its place.
+        If a loaded state lies in this epoch, its position is kept.
         """
-        self._ledger.name_next(integer("epoch", epoch, 0))
+        self._ledger.set_next(integer("epoch", epoch, 0))
         self._latest = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iterator of this process stands, as plain JSON values: what it has handed out.
+        """The position of the latest iterator of this process, as plain JSON values: what it has returned.
 
-        A state behind the last sample says `over`: nothing of that epoch follows it. Behind the end that a loop comes
-        to, the state is that of the next epoch. In a DataLoader's worker it counts that worker's part; torchdata's
-        StatefulDataLoader collects these.
+        After the last sample `over` is true: nothing of that epoch follows. After the iterator has ended, the state is
+        that of the next epoch. In a DataLoader's worker it counts that worker's part; torchdata's StatefulDataLoader
+        collects these.
 
         Raises:
-            OptionError: a DataLoader's workers had the latest epoch, and only whoever took the batches knows how many.
+            OptionError: a DataLoader's workers had the latest epoch, and only its consumer knows how many batches came.
         """
-        world, place = self._expected(), self._place()
-        spans = self._split(world).spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
-        return as_state(order_of(self, world, self._fingerprint), place, world, over=not spans)
+        world, position = self._expected(), self._position()
+        start, taken = position.start, position.taken
+        spans = self._split(world).spans(world.rank, world.worker, world.workers, start=start, taken=taken)
+        return as_state(order_of(self, world, self._fingerprint), position, world, over=not spans)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state: the next iterator gives what an unbroken run would have given next.
+        """Resume from a state: the next iterator returns what an uninterrupted run would have returned next.
 
-        Loaded in the main process, it is also where the workers of a DataLoader go on, however many there are; with
-        `batch_size`, the number of ranks may differ, too, where `batch_size * world_size` is the same.
+        If it is loaded in the main process, the workers of a DataLoader resume from it, too, however many there are.
+        With `batch_size`, the number of ranks may differ, if `batch_size * world_size` is the same.
 
         Raises:
-            OptionError: it is of other data or another order, or of another worker.
+            OptionError: it is a state of other data, another order or another worker.
         """
         world = self._world(World.expected)
         split = self._split(world)
@@ -218,9 +218,9 @@ class ImageStream(IterableDataset[Any]):
         self._ledger.load(from_state(state, order_of(self, world, self._fingerprint), world, most))
         self._latest = None
 
-    def _place(self) -> Place:
-        """Where the next sample lies that this process hands out."""
-        upcoming, had_by_workers = self._ledger.next_place()
+    def _position(self) -> StreamPosition:
+        """The position of the next sample that this process returns."""
+        upcoming, had_by_workers = self._ledger.next_position()
         latest, in_worker = self._latest, worker_info() is not None
         if had_by_workers and not in_worker:
             raise OptionError(
@@ -228,10 +228,10 @@ class ImageStream(IterableDataset[Any]):
                 "out: use torchdata's StatefulDataLoader, whose state_dict asks the workers, or fastdata.DataLoader; "
                 "between two epochs, call set_epoch first, which names the next one"
             )
-        # A worker's part may end while others are at work: that it has begun the next epoch is never true of it.
+        # A worker's part may end while other workers go on, so a worker never begins the next epoch by itself.
         if latest is None or latest.process != os.getpid() or (latest.ended and not in_worker):
             return upcoming
-        return latest.place._replace(taken=latest.place.taken + latest.given)
+        return latest.position._replace(taken=latest.position.taken + latest.given)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -249,13 +249,13 @@ class ImageStream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         world = self._world()
         split = self._split(world)
-        if world.workers > 1 and world.worker == 0 and drops_of_each_worker() and self._ledger.tells_first():
+        if world.workers > 1 and world.worker == 0 and loader_drops_in_workers() and self._ledger.warns_first():
             warn_of_drops(self.reader.path, world.workers)
-        # Claimed here, not when the first sample is asked for: workers and epochs begin in the order of their iter().
-        place = self._ledger.claim()
-        order = EpochOrder(split.count, self.seed, place.epoch, self.buffer_size if self.shuffle else 0)
-        spans = split.spans(world.rank, world.worker, world.workers, start=place.start, taken=place.taken)
-        pipeline = Pipeline(self.transform, self.form)  # which others may have set meanwhile
+        # Claimed here, not with the first sample, because workers and epochs begin in the order of their iter().
+        position = self._ledger.claim()
+        order = EpochOrder(split.count, self.seed, position.epoch, self.buffer_size if self.shuffle else 0)
+        spans = split.spans(world.rank, world.worker, world.workers, start=position.start, taken=position.taken)
+        pipeline = Pipeline(self.transform, self.form)  # the attributes may have been set meanwhile
         decoder = SampleDecoder(self._selection, self._rules, pipeline, self.exact, self.form)
         samples = Samples(self._samples, decoder, order, _AHEAD_BYTES, self._skipped)
         lot = self._lot(world.workers)
@@ -263,8 +263,8 @@ class ImageStream(IterableDataset[Any]):
             items, total = samples.batches(spans, max(1, lot // self.batch_size)), len(spans)
         else:
             items, total = samples.singles(spans, lot), sum(stop - start for start, stop in spans)
-        self._latest = Progress(place, total)
-        return StreamIterator(items, self._latest, self._ledger.begun)
+        self._latest = Progress(position, total)
+        return StreamIterator(items, self._latest, self._ledger.use_up)
 
     def _world(self, ask: Callable[..., World] = World.current) -> World:
         if self._inherited is not None and self._given == (None, None) and worker_info() is not None:
@@ -272,7 +272,7 @@ class ImageStream(IterableDataset[Any]):
         return ask(*self._given)
 
     def _expected(self) -> World:
-        """Of ranks that are made even the number alone matters, which may be known long before this rank is."""
+        """If ranks are made even, only their number matters, which may be known before this rank is."""
         return self._world(World.expected if self.pad else World.current)
 
     def _split(self, world: World) -> Split:
@@ -281,17 +281,17 @@ class ImageStream(IterableDataset[Any]):
         return split
 
     def _lot(self, workers: int) -> int:
-        """How many records a worker reads ahead: its share of the buffer, as far as memory allows."""
+        """How many records a worker reads ahead: its share of the buffer, limited by memory."""
         if not self.shuffle:
             return _PLAIN_LOT
-        some = np.linspace(0, len(self.reader) - 1, 16).astype(np.int64).tolist()  # enough to know what is usual
+        some = np.linspace(0, len(self.reader) - 1, 16).astype(np.int64).tolist()  # enough to estimate the usual size
         usual = max(1, sum(self.reader.image_size(index) for index in some) // len(some))
         return max(1, min(self.buffer_size // workers, _AHEAD_BYTES // usual))
 
     def __getstate__(self) -> dict[str, Any]:
         own = self.__dict__ | {"_latest": None}
         if context.get_spawning_popen() is None:
-            return own | {"_ledger": copy.copy(self._ledger)}  # a copy counts for itself from here on
+            return own | {"_ledger": copy.copy(self._ledger)}  # a copy counts by itself from now on
         return own | {"_inherited": distributed_ranks()}  # a spawned worker knows no process group
 
     def __repr__(self) -> str:

@@ -1,13 +1,12 @@
-"""Capture: what is written to descriptor 2 during a call, by libraries that report in no other way.
+"""Capture what libraries write to descriptor 2 during a call, because some report in no other way.
 
-In: a call. Out: its result, and the wanted lines that were written meanwhile. Descriptor 2 leads to a file without a
-name during the call, and back afterwards. It belongs to the whole process, therefore:
+Descriptor 2 is redirected to an anonymous file during the call. It belongs to the whole process, therefore:
 
 - only calls that may write are made here;
-- lines that are not wanted, of another thread of the program, go on to where they were meant for;
-- where several threads are inside and a wanted line came, each that may be meant makes its call again alone.
+- lines that are not wanted, which other threads of the program wrote, are passed on to the original stderr;
+- if a wanted line came while several threads were inside, each thread that may have caused it repeats its call alone.
 
-A child that another thread starts in such a moment has the file as its stderr, and what it writes is lost.
+A child that another thread starts during a call has the file as its stderr, and what it writes is lost.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ from fastdata.sharedmem import anonymous_file
 
 T = TypeVar("T")
 
-# How long a thread waits for others to finish their calls. Longer than any takes: one that was torn away by an
-# interrupt never will.
+# How long a thread waits for others to finish their calls: longer than any takes, because a thread that an interrupt
+# ended never finishes.
 _PATIENCE = 60.0
 
 
 class Capture:
-    """Descriptor 2, led to a file while at least one thread is inside; one for a process.
+    """Redirects descriptor 2 to a file while at least one thread is inside. A process has one.
 
     Args:
-        wanted: how the lines begin that are looked for; others are passed on.
-        most: bytes that are kept of one call.
+        wanted: matches the beginning of wanted lines; others are passed on.
+        most: how many bytes are kept of one call.
     """
 
     def __init__(self, wanted: re.Pattern[bytes], most: int) -> None:
         self._wanted, self._most = wanted, most
-        self._alone = threading.Lock()  # held by a thread that must be alone
+        self._alone = threading.Lock()  # held by a thread that repeats its call alone
         self._state = threading.Condition()
-        self._inside: dict[int, int] = {}  # by thread: how long the text was when it came in
+        self._inside: dict[int, int] = {}  # thread -> the length of the text when it entered
         self._entries = 0
         self._file = self._kept = -1
-        self._passed = 0  # how much of the text was looked through for lines of the program's own
+        self._passed = 0  # how much of the text was searched for lines to pass on
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
-                before=lambda: self._state.acquire(),  # the condition of the moment: a fork makes it anew
+                before=lambda: self._state.acquire(),  # looked up at each fork, which replaces it
                 after_in_parent=lambda: self._state.release(),
                 after_in_child=self._after_fork,
             )
 
     def during(self, call: Callable[[], T]) -> tuple[T, bytes]:
-        """The result of a call, and the wanted lines that it wrote."""
+        """Make a call; return its result and the wanted lines that it wrote."""
         with self._alone:
             entry = self._enter()
         result, lines, sure = self._made(call, entry)
@@ -66,7 +65,7 @@ class Capture:
         return result, lines
 
     def _made(self, call: Callable[[], T], entry: int) -> tuple[T, bytes, bool]:
-        """The result, the wanted lines, and whether no other thread can be meant."""
+        """The result, the wanted lines, and whether no other thread can have written them."""
         try:
             result = call()
         finally:
@@ -74,7 +73,7 @@ class Capture:
         return result, lines, sure
 
     def _enter(self) -> int:
-        """The number of this entry; 0 where others are inside."""
+        """The number of this entry; 0 if other threads are inside."""
         with self._state:
             self._inside.pop(threading.get_ident(), None)
             alone = not self._inside
@@ -100,11 +99,11 @@ class Capture:
         return os.fstat(self._file).st_size if self._file >= 0 else 0
 
     def _text(self, begin: int, end: int) -> list[bytes]:
-        """The text between two offsets, as lines; the last one may lack its end."""
+        """The text between two offsets, as lines; the last one may be incomplete."""
         return re.findall(rb"[^\r\n]*[\r\n]|[^\r\n]+\Z", _read(self._file, begin, end - begin))
 
     def _pass_on(self, *, all_of_it: bool) -> None:
-        """Lines that are not wanted go where they would have gone; one that lacks its end waits for it."""
+        """Write lines that are not wanted to the original stderr; an incomplete one waits, unless `all_of_it`."""
         end = self._length()
         for line in self._text(self._passed, end) if end > self._passed else ():
             if line[-1:] not in b"\r\n" and not all_of_it:
@@ -115,7 +114,7 @@ class Capture:
                     os.write(self._kept, line)
 
     def _open(self) -> None:
-        """Lead descriptor 2 to a file; it stays as it is where there are no descriptors left for that."""
+        """Redirect descriptor 2 to a file; leave it as it is if no descriptors are left for that."""
         self.close()
         try:
             self._file = anonymous_file()
@@ -126,14 +125,14 @@ class Capture:
             self._restore()
 
     def close(self) -> None:
-        """Lead it back. Nothing to do but where an interrupt tore a thread away, or for the last that leaves."""
+        """Restore descriptor 2. Called when the last thread leaves, and in case an interrupt ended a thread inside."""
         self._pass_on(all_of_it=True)
         self._restore()
 
     def _restore(self) -> None:
         if self._file >= 0:
             with contextlib.suppress(OSError):
-                if os.path.sameopenfile(self._file, 2):  # else somebody has put another one there
+                if os.path.sameopenfile(self._file, 2):  # else another part of the program has replaced it
                     os.dup2(self._kept, 2) if self._kept >= 0 else os.close(2)
             os.close(self._file)
         if self._kept >= 0:
@@ -142,7 +141,7 @@ class Capture:
         self._passed = 0
 
     def _after_fork(self) -> None:
-        """Only the thread that forked lives there, and it is not inside; what was written is the parent's to report."""
+        """Reset. Only the thread that forked lives in the child, and it is not inside; the parent reports the text."""
         self._restore()
         self._alone, self._state = threading.Lock(), threading.Condition()
         self._inside.clear()

@@ -1,7 +1,7 @@
-"""What every worker process does before its work: it ignores signals, ends with its parent, and uses one thread.
+"""What every worker process does before its work: ignore signals, end with its parent, and use one thread.
 
-A terminal sends Ctrl-C to the workers, too, and a scheduler its signals: they are the parent's to answer. They are
-blocked while a worker comes into being, and from its first moment on it ignores them.
+A terminal sends Ctrl-C to the workers, too, and a scheduler its signals; only the parent handles them. They are blocked
+while a worker starts, and the worker ignores them from its first moment on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Target = Callable[..., None]
 
 
 def run_fresh() -> None:
-    """Entry of a new interpreter: `sys.argv` holds its end of the connection, its parent and its target."""
+    """Entry point of a new interpreter: `sys.argv` holds its end of the connection, its parent and its target."""
     ignore_signals(SENT_TO_ALL)
     descriptor, parent, target = sys.argv[1:4]
     connection = Connection(int(descriptor))
@@ -42,9 +42,9 @@ def run_fresh() -> None:
 
 
 def run_in_context(target: Target, connection: Connection, arguments: Sequence[Any], *, captured: bool) -> None:
-    """What a process of multiprocessing does, once it ignores signals. `captured`: what it writes goes to a file."""
+    """Run the target in a process of multiprocessing. `captured`: what it writes goes to a file."""
     if captured:
-        output.lead_to(anonymous_file())
+        output.redirect_to(anonymous_file())
         output.note_crashes()
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
@@ -54,13 +54,13 @@ def run_in_context(target: Target, connection: Connection, arguments: Sequence[A
 
 
 def default_to_one_thread() -> None:
-    """One thread in libraries for which the environment sets no number. None is loaded yet."""
+    """Use one thread in libraries for which the environment sets no number. None of them is loaded yet."""
     for name in _THREADS:
         os.environ.setdefault(name, "1")
 
 
 def one_thread_each() -> None:
-    """One thread in libraries that are loaded later, and in those that are loaded."""
+    """Use one thread in libraries, whether they are loaded now or later."""
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
@@ -69,20 +69,20 @@ def one_thread_each() -> None:
 
 
 class ParentWatch:
-    """Ends this process with its parent, whatever it is doing then, such as a slow transform.
+    """Ends this process when its parent ends, whatever it is doing then, such as a slow transform.
 
-    Decoders release the interpreter lock, so a thread that waits gets its turn.
+    Decoders release the interpreter lock, so the waiting thread can run.
 
     Args:
         parent: the parent's process id.
-        sentinel: what is ready to be read when the parent is gone.
-        connection: the process also ends when the other end of this one is closed.
+        sentinel: ready to be read when the parent has ended.
+        connection: the process also ends when the other end of this connection is closed.
     """
 
     def __init__(self, parent: int, *, sentinel: int | None = None, connection: Connection | None = None) -> None:
         self._stopped = False
         self._parent, self._sentinel, self._connection = parent, sentinel, connection
-        # Forks of the parent keep open what it held: only the kernel tells for certain that it is gone.
+        # Forks of the parent keep its pipes open, so only the kernel knows for certain that it has ended.
         self._pidfd: int | None = None
         if hasattr(os, "pidfd_open"):
             try:
@@ -94,7 +94,7 @@ class ParentWatch:
         threading.Thread(target=self._watch, name="fastdata-parent", daemon=True).start()
 
     def stop(self) -> None:
-        """The work is done: a connection that is closed now says nothing."""
+        """Stop watching: the work is done, and the connection may be closed now."""
         self._stopped = True
 
     def _watch(self) -> None:

@@ -1,7 +1,7 @@
-"""Workers that are started through a context of multiprocessing: fork, spawn or forkserver, as the user has it.
+"""Start workers through a context of multiprocessing: fork, spawn or forkserver, as the user chose.
 
-They do without the user's main module, unless they are given parts of it, and ignore the signals that are meant for the
-program from their first moment on.
+They do not import the user's main module, unless their arguments need it, and from their first moment on they ignore
+the signals that are meant for the program.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from fastdata.sharedmem import SharedBlock
 from fastdata.signals import blocked_signals, ignore_signals, program_signals
 
 NAME = "fastdata-worker"
-# One start at a time: a worker that is forked while another one's pipes are being made would inherit their ends, and
-# keep them open when that one dies.
+# One start at a time: a worker that is forked while the pipes of another are being made would inherit their ends, and
+# keep them open when that worker dies.
 starting = threading.RLock()
-# What a pipe takes of a process that nobody reads from yet: 64 kB on Linux, 16 kB elsewhere. More than this goes
-# through shared memory, so that starting a worker never waits for one that died of its main module.
+# A pipe takes 64 kB on Linux and 16 kB elsewhere before its other end reads. Larger arguments go through shared memory,
+# so that starting a worker never waits for one that died while importing the main module.
 _PIPE_BYTES = 8 << 10
-# What a start opens at most at a time: pipes to the child, from it, for its errors and for helpers, and its descriptor.
+# The most descriptors that a start has open at a time: pipes to the child, from it, for its errors and for helpers.
 _START_DESCRIPTORS = 16
-# Our workers that live. A fork of the program forgets them: multiprocessing would end them when it ends.
-_ours: set[BaseProcess] = set()
+# The live workers. A fork of the program forgets them, because multiprocessing would end them when the fork ends.
+_workers: set[BaseProcess] = set()
 
 
 class NotPicklableError(TypeError):
-    """What a worker was to be given cannot be pickled."""
+    """A worker's target or arguments cannot be pickled."""
 
 
 def start(
@@ -60,11 +60,11 @@ def start(
         target: a function that a module defines.
         arguments: picklable, or shared by multiprocessing.
         main: whether the worker must import the main module.
-        others: the parent's ends of other workers' connections, which a fork copies, and must close.
+        others: the parent's ends of other workers' connections, which a fork copies and must close.
         captured: what the worker writes to stdout and stderr goes to a file of its own.
 
     Raises:
-        NotPicklableError: a target or an argument cannot be pickled.
+        NotPicklableError: the target or an argument cannot be pickled.
         OSError: the system gives no process, memory or descriptors for it.
     """
     method = context.get_start_method()
@@ -103,9 +103,9 @@ class _Launched:
 
     def exit_code(self) -> int | None:
         if self._process.exitcode is None:
-            self._process.join(GRACE_SECONDS)  # the fork server is about to tell
+            self._process.join(GRACE_SECONDS)  # the fork server is about to report it
             if self._process.exitcode is None:
-                # Another wait of the program has taken it, and its number may be another process's by now.
+                # Another wait of the program took it, and its process id may belong to another process by now.
                 self._process._popen.returncode = 0  # type: ignore[attr-defined]
                 self._lost = True
         return None if self._lost else self._process.exitcode
@@ -119,7 +119,7 @@ class _Launched:
     def release(self) -> None:
         if self._process.exitcode is not None:
             self._process.close()
-            _ours.discard(self._process)
+            _workers.discard(self._process)
         if self._served:
             _fork_server().leave()
 
@@ -137,34 +137,34 @@ def _start(process: BaseProcess, method: str, *, main: bool) -> None:
                 process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise NotPicklableError(str(error)) from error
-        _ours.add(process)
-        # A program may end all its children so, and Python does when it ends: by a signal that our workers ignore.
+        _workers.add(process)
+        # Programs, and Python when it ends, terminate children by a signal that these workers ignore.
         popen = process._popen  # type: ignore[attr-defined]
         popen.terminate = popen.kill
 
 
 def may_have_children() -> bool:
-    """Whether multiprocessing lets this process have children: it does not if this is a worker of another loader."""
+    """Whether multiprocessing allows this process children; it does not if this is a worker of another loader."""
     return not multiprocessing.current_process().daemon
 
 
 def _check_room() -> None:
-    """See that a start will not run out of descriptors half-way: multiprocessing would leave some of them behind."""
+    """Check that a start will not run out of descriptors half-way, because multiprocessing would leak some then."""
     spare: list[int] = []
     try:
         for _ in range(_START_DESCRIPTORS):
-            spare.append(os.open(os.devnull, os.O_RDONLY))  # what was opened is closed
+            spare.append(os.open(os.devnull, os.O_RDONLY))  # kept in a list, so that all are closed
     finally:
         for descriptor in spare:
             os.close(descriptor)
 
 
 def _forget_all() -> None:
-    """In a fork of the program: the workers are its parent's, and multiprocessing is not to end them with it."""
+    """In a fork of the program: forget the workers, so that multiprocessing does not end them with the fork."""
     global starting
     starting = threading.RLock()
-    processes._children.difference_update(_ours)  # type: ignore[attr-defined]
-    _ours.clear()
+    processes._children.difference_update(_workers)  # type: ignore[attr-defined]
+    _workers.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -176,19 +176,19 @@ def _server_of(method: str) -> AbstractContextManager[None]:
 
 
 def _fork_server() -> Any:
-    from fastdata.processes import fork_server  # of systems that fork
+    from fastdata.processes import fork_server  # importable only on systems that fork
 
     return fork_server
 
 
 def _start_tracker(signals: Iterable[int]) -> None:
-    """Start multiprocessing's helper, which lives on, for others too: of itself it ignores some of the signals only."""
+    """Start multiprocessing's resource tracker with signals blocked, because by itself it ignores only some of them."""
     with blocked_signals(signals):
         resource_tracker.ensure_running()
 
 
 class _IgnoredSignals:
-    """Unpickled before all else that a worker is given: importing that takes a while, and signals may come then."""
+    """Unpickled before the other arguments, because importing those takes a while, and signals may come then."""
 
     def __init__(self) -> None:
         self.numbers = program_signals()
@@ -203,7 +203,7 @@ def _ignoring(numbers: frozenset[int]) -> _IgnoredSignals:
 
 
 class _Carried:
-    """What a worker is given: as it is in a fork, else pickled; what no pipe would take, in shared memory."""
+    """A worker's target and arguments: inherited in a fork, else pickled; in shared memory if too large for a pipe."""
 
     def __init__(
         self, target: Target, connection: Connection, arguments: Sequence[Any], inherited: Sequence[Connection],
@@ -222,7 +222,7 @@ class _Carried:
         return _unpacked, (self._block,)
 
     def close(self) -> None:
-        """The worker is started, and holds the memory itself."""
+        """Release the shared memory: the worker has started and holds it itself."""
         if self._block is not None:
             self._block.close()
 

@@ -1,4 +1,4 @@
-"""How a worker process died: the one place that describes exit codes, and the one table of what to do about them."""
+"""Describe how a worker process died: its exit code, the likely cause, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _codes(*names: str) -> frozenset[int]:
     return frozenset(-getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-# What is known of a death: the exit codes, the cause, and whether it helps to need less memory.
+# Exit codes, their likely cause, and whether it helps to use less memory.
 _CAUSES = (
     (_codes("SIGKILL", "SIGBUS"), "often memory ran out", True),
     (_codes("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE"), "native code crashed, of a transform or a decoder", False),
@@ -18,7 +18,7 @@ _CAUSES = (
 
 
 def described(code: int | None) -> str:
-    """An exit code as the end of a sentence; None stands for one that is not known.
+    """An exit code as the end of a sentence; None if it is not known.
 
     >>> described(3), described(-9)
     ('ended with exit code 3', 'was ended by signal 9 (SIGKILL)')
@@ -33,11 +33,11 @@ def described(code: int | None) -> str:
 
 
 def advice(code: int | None, less: str) -> str:
-    """What the exit code says of the cause, and what helps; "" where it says nothing.
+    """The likely cause of an exit code, and what helps; "" if the code suggests none.
 
     Args:
         code: the exit code.
-        less: what to use so that less memory is needed.
+        less: what to use less of, so that less memory is needed.
 
     >>> advice(-9, "fewer workers"), advice(1, "fewer workers")
     ('often memory ran out: use fewer workers', '')

@@ -1,8 +1,8 @@
-"""The fork server of our workers: one for all loaders, gone with the last worker that it made.
+"""The fork server of the workers: one for all loaders, which ends with the last worker that it forked.
 
-multiprocessing's own server, which is the program's, ends with the first SIGTERM that a scheduler sends to all
-processes; then nobody can tell whether its children live. This one is started while such signals are blocked, and so
-are they in what it forks, until a worker ignores them: the program's other children must hear them.
+multiprocessing's own server, which belongs to the program, ends with the first SIGTERM that a scheduler sends to all
+processes; then it is unknown whether its children live. This server is started while such signals are blocked, so its
+forks begin with them blocked, until a worker ignores them. The program's other children must receive them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _users = 0
 
 @contextmanager
 def served() -> Iterator[None]:
-    """What this thread starts by forkserver in this block comes from our server, which `use` keeps alive."""
+    """Let this thread start processes from this server in the block; `use` then keeps the server alive."""
     original, me = forkserver.connect_to_new_process, threading.get_ident()
 
     def connect(descriptors: Sequence[int]) -> tuple[int, int]:
@@ -42,12 +42,12 @@ def _connected(descriptors: Sequence[int]) -> tuple[int, int]:
     with _lock:
         if _server is None:
             _server = forkserver.ForkServer()
-            # What the program wants to have loaded beforehand; but its main module, which most workers do without.
+            # The modules that the program preloads, without its main module, which most workers do not need.
             wanted = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
             _server._preload_modules = [name for name in wanted if name != "__main__"]
         try:
             _server.ensure_running()
-        except ChildProcessError:  # it has died, and the program has waited for any child of its own
+        except ChildProcessError:  # it has died, and a wait of the program for any child took its exit code
             _dropped(_server)
             _server = None
             return _connected(descriptors)
@@ -56,14 +56,14 @@ def _connected(descriptors: Sequence[int]) -> tuple[int, int]:
 
 
 def use() -> None:
-    """A worker has come from the server."""
+    """Count a worker that the server forked."""
     global _users
     with _lock:
         _users += 1
 
 
 def leave() -> None:
-    """Such a worker is gone."""
+    """Count a worker that has ended; the last one ends the server."""
     global _server, _users
     with _lock:
         _users -= 1
@@ -74,7 +74,7 @@ def leave() -> None:
 
 def _end(server: Any) -> None:
     pid = server._forkserver_pid
-    with suppress(ChildProcessError):  # the program has waited for it: its number may be another's by now
+    with suppress(ChildProcessError):  # a wait of the program took it: its id may be another process's by now
         if pid is not None and os.waitpid(pid, os.WNOHANG)[0] == 0:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -82,7 +82,7 @@ def _end(server: Any) -> None:
 
 
 def _dropped(server: Any) -> None:
-    """Release what this process holds of a server that is gone, or is another process's."""
+    """Release this process's resources of a server that has ended or belongs to another process."""
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
@@ -93,7 +93,7 @@ def _dropped(server: Any) -> None:
 
 
 def _forget() -> None:
-    """In a fork of the program: the server is its parent's. To hold its pipe would keep it alive."""
+    """In a fork of the program: forget the server, which is the parent's. To hold its pipe would keep it alive."""
     global _lock, _server, _users
     _lock = threading.RLock()
     if _server is not None:

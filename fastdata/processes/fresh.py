@@ -1,9 +1,10 @@
-"""Workers that are new interpreters, which have nothing of the program but its `sys.path`.
+"""Start workers as new interpreters, which share only `sys.path` with the program.
 
-`python -c` with one inherited descriptor (public API only), in a session of its own, so that Ctrl-C on the terminal
-reaches the parent alone. Its stdout and stderr go to an anonymous file from its first moment on, so that a worker that
-cannot start says why. Against multiprocessing's spawn it needs no helper process, and a daemon may start it. Where
-descriptors cannot be inherited so (Windows), spawn does the same with a little more weight.
+A worker is `python -c` with one inherited descriptor (public API only), in a session of its own, so that Ctrl-C on the
+terminal reaches the parent alone. Its stdout and stderr go to an anonymous file from its first moment on, so that a
+worker that cannot start reports why. Unlike multiprocessing's spawn it needs no helper process, and a daemon may start
+it. Where descriptors cannot be inherited in this way (Windows), spawn is used; it does the same at a slightly higher
+cost.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from fastdata.signals import SENT_TO_ALL, blocked_signals
 
 # Messages wait in the socket while a worker is busy: some systems give it only 8 kB by default.
 _SOCKET_BYTES = 256 << 10
-# sys.path is set before anything is imported: the same packages as the parent's, and no file of the working directory
-# in the place of a library.
+# sys.path is set before anything is imported: the worker has the parent's packages, and no file of the working
+# directory hides a library.
 _CODE = "import sys; sys.path[:] = sys.argv[4:]; from fastdata.processes.child import run_fresh; run_fresh()"
 
 
@@ -34,7 +35,7 @@ def start(target: Target, descriptors: Sequence[int] = ()) -> WorkerProcess:
 
     Args:
         target: a function that a module defines.
-        descriptors: what it inherits, under the same numbers; none on Windows.
+        descriptors: those that it inherits, under the same numbers; none on Windows.
 
     Raises:
         OSError: the system gives no process or descriptors for it.
@@ -73,7 +74,7 @@ def _launch(target: Target, descriptors: Sequence[int]) -> _Launched:
 
 
 class _Launched:
-    """An interpreter, and what the parent holds of it."""
+    """An interpreter, and the descriptors of it that the parent holds."""
 
     def __init__(self, process: subprocess.Popen[bytes], connection: Connection, sentinel: int, log: int) -> None:
         self._process, self._log, self._lost = process, log, False
@@ -101,7 +102,7 @@ class _Launched:
 
 
 def _search_path() -> list[str]:
-    """The parent's `sys.path` as absolute folders, with the one that holds this package."""
+    """The parent's `sys.path` as absolute folders, including the one that holds this package."""
     import fastdata
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(fastdata.__file__)))

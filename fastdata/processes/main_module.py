@@ -1,6 +1,6 @@
-"""The user's main module, which workers started by spawn or forkserver do without unless they are given parts of it.
+"""Start workers by spawn or forkserver without the user's main module, unless their arguments need it.
 
-multiprocessing imports it in each child: a training script imports torch at its top, which is a second and 150 MB for
+multiprocessing imports it in each child: a training script imports torch at its top, which costs a second and 150 MB in
 every worker that only decodes.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 
 
 def needs_main(value: object) -> bool | None:
-    """Whether unpickling needs `__main__`; None where that cannot be determined beforehand."""
+    """Whether unpickling needs `__main__`; None if that cannot be determined beforehand."""
     try:
         blob = pickle.dumps(value)
-    except Exception:  # locks and shared memory pickle while a process is being started, and only then
+    except Exception:  # locks and shared memory can be pickled only while a process is being started
         return None
     return b"__main__" in blob and any(given == "__main__" for _, given, _ in pickletools.genops(blob))
 
 
 def can_import_main() -> bool:
-    """Whether multiprocessing tells the processes that it spawns where the main module is."""
+    """Whether multiprocessing can import the main module in the processes that it spawns."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -39,9 +39,9 @@ def can_import_main() -> bool:
 
 @contextmanager
 def left_out(processes_named: str) -> Iterator[None]:
-    """Prepare the processes that have this name without the main module.
+    """In this block, processes of this name start without the main module.
 
-    Not by another `__main__` in `sys.modules`: other threads look there, whenever they pickle what the script defines.
+    `__main__` stays in `sys.modules`, because other threads look there when they pickle what the script defines.
     """
     original = spawn.get_preparation_data
 

@@ -1,7 +1,7 @@
-"""What a worker process writes to stdout and stderr: an anonymous file that it and its parent hold.
+"""Capture what a worker process writes to stdout and stderr in an anonymous file that it shares with its parent.
 
-The worker reads what came since it last looked, and tells it with the item that caused it; of a worker that died, its
-parent reads the end.
+The worker reads what was written since its last look, and returns it with the item that caused it; if a worker dies,
+its parent reads the end.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import faulthandler
 import os
 import sys
 
-# What was written since the last look is read up to here.
+# The most that is read of what was written since the last look.
 _MOST_BYTES = 20_000
-# How much a parent reads of what a dead worker wrote: its stack, or why it could not start.
+# How much a parent reads of the log of a dead worker: its stack, or why it could not start.
 _TAIL_BYTES = 4000
 
 
-def lead_to(log: int) -> None:
-    """In the worker: have stdout and stderr lead to this file."""
+def redirect_to(log: int) -> None:
+    """In the worker: redirect stdout and stderr to this file."""
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
 
 
 def note_crashes() -> None:
-    """In the worker: a crash leaves its stack on stderr."""
+    """In the worker: write the stack to stderr on a crash."""
     with contextlib.suppress(ValueError, OSError):
         faulthandler.enable(2)
 
 
 def taken() -> str:
-    """In the worker: what was written since the last call."""
+    """In the worker: return what was written since the last call."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
         size = os.lseek(2, 0, os.SEEK_END)
@@ -45,6 +45,6 @@ def taken() -> str:
 
 
 def tail(log: int) -> str:
-    """In the parent: the end of what the worker wrote."""
+    """In the parent: return the end of what the worker wrote."""
     os.lseek(log, max(0, os.fstat(log).st_size - _TAIL_BYTES), os.SEEK_SET)
     return os.read(log, _TAIL_BYTES).decode("utf-8", "replace").strip()

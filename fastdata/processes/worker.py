@@ -1,6 +1,6 @@
 """WorkerProcess: a worker process as its parent sees it, however it was started.
 
-Whether it has ended is the kernel's word, also where the program's own `os.wait()` took its exit code, or where whoever
+The kernel reports whether it has ended, also if the program's own `os.wait()` took its exit code or the process that
 forked it is gone.
 """
 
@@ -15,17 +15,17 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
-# How long a process that has ended, or is being killed, may take until its parent knows how.
+# How long the exit code of a process that has ended or is being killed may take to reach its parent.
 GRACE_SECONDS = 1.0
 
 
 class Launched(Protocol):
-    """What a way of starting processes leaves: everything in which these ways differ.
+    """A started process: everything that depends on how it was started.
 
     Attributes:
         pid: the process id.
         connection: the parent's end.
-        sentinel: is ready to be read when the process has ended; a fork of the program may keep it from that.
+        sentinel: ready to be read when the process has ended, unless a fork of the program holds its other end.
     """
 
     @property
@@ -38,27 +38,27 @@ class Launched(Protocol):
     def sentinel(self) -> int: ...
 
     def exit_code(self) -> int | None:
-        """The exit code of the process, which has ended; None if another wait of the program took it."""
+        """The exit code of the process, which must have ended; None if another wait of the program took it."""
 
     def kill(self) -> None:
         """Kill it by its process id."""
 
     def log_tail(self) -> str:
-        """The end of what it wrote, where that was captured."""
+        """The end of what it wrote, if that was captured."""
 
     def release(self) -> None:
-        """Give back what the parent holds, of a process that has ended or that nobody wants to know of any more."""
+        """Release the parent's resources of a process that has ended or is no longer needed."""
 
 
 class WorkerProcess:
-    """A worker process, started, and the parent's end of its connection.
+    """A started worker process and the parent's end of its connection.
 
-    One that is only dropped ends by itself when its connection does.
+    If it is dropped without `close`, the process ends by itself when its connection does.
 
     Attributes:
         connection: the parent's end.
         pid: the process id.
-        end: what `multiprocessing.connection.wait` waits for until the process has ended.
+        end: an object for `multiprocessing.connection.wait`, ready when the process has ended.
     """
 
     def __init__(self, launched: Launched) -> None:
@@ -82,15 +82,15 @@ class WorkerProcess:
         return not self._release.alive or bool(wait([self.end], max(0.0, seconds)))
 
     def exit_code(self) -> int | None:
-        """The exit code of the process, which has ended: negative for a signal; None if another has taken it."""
+        """The exit code of the process, which must have ended: negative for a signal; None if it is lost."""
         return self._launched.exit_code() if self._release.alive else None
 
     def log_tail(self) -> str:
-        """The end of what it wrote to stdout and stderr; "" where that was not captured."""
+        """The end of what it wrote to stdout and stderr; "" if that was not captured."""
         return self._launched.log_tail() if self._release.alive else ""
 
     def kill(self) -> None:
-        """End it at once: it holds nothing that could be lost."""
+        """Kill the process, which holds nothing that could be lost."""
         if self.ended(0):
             return
         if self._pidfd is None:
@@ -100,8 +100,8 @@ class WorkerProcess:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self, deadline: float) -> None:
-        """Wait for its end, which was asked for, until `deadline`; then kill it, and give everything back."""
-        self.connection.close()  # if it is sending, it ends, too
+        """Wait until `deadline` for the process to end, as it was asked to; then kill it, and release everything."""
+        self.connection.close()  # this also ends a process that is sending
         if not self.ended(deadline - time.monotonic()):
             self.kill()
             self.ended(GRACE_SECONDS)
@@ -110,12 +110,12 @@ class WorkerProcess:
 
 
 def _pidfd(pid: int) -> int | None:
-    """A descriptor of the process: other than a pipe to it, no fork of the program keeps it from telling."""
+    """A descriptor of the process; unlike a pipe, it reports the end whatever a fork of the program holds."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:
         return os.pidfd_open(pid)
-    except OSError as error:  # an old kernel, a sandbox; or it has ended, and the program has waited for it
+    except OSError as error:  # an old kernel, a sandbox; or another wait of the program took the process
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return None
