@@ -79,7 +79,7 @@ def file_recoder(root: str | bytes, options: RecodeOptions) -> Callable[[ImageRe
     """Make the function that a worker calls on each reference below `root`, a path in the system's bytes.
 
     The function returns the result and its size in bytes. It raises ResourceError where the
-    machine runs out of something, which says nothing of the files. OpenCV runs one thread in this process from then on.
+    machine runs out of a resource, since no file is at fault then. OpenCV runs one thread in this process from then on.
     """
     import cv2
 

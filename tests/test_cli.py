@@ -1,4 +1,4 @@
-"""The command as a person uses it: help, wrong usage, and conversion with its exit codes and words."""
+"""The command as a person uses it: help, wrong usage, and conversion with its exit codes and message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ([], "Usage"),
         (["verfy", "x"], "verify"),
@@ -71,10 +71,10 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         (["bench", "x", "--cache", "ram", "--cold"], "exclude"),
     ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str], words: str) -> None:
+def test_wrong_usage_ends_with_2(arguments: list[str], message: str) -> None:
     code, out, err = run(*arguments)
     assert code == 2
-    assert words in (err or out)
+    assert message in (err or out)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_wrong_values_are_named_with_what_would_do(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_an_ending_that_names_no_format(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_suffix_that_names_no_format(photo_folder: Path, tmp_path: Path) -> None:
     code, out, err = run("convert", photo_folder, tmp_path / "out.zip")
     assert (code, out) == (2, "")
     assert ".lmdb" in err
@@ -118,7 +118,7 @@ def test_an_ending_that_names_no_format(photo_folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_convert_tells_what_it_did(photo_folder: Path, tmp_path: Path, name: str) -> None:
+def test_convert_reports_what_it_did(photo_folder: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / FORMATS[name]
     code, out, _err = run("convert", photo_folder, target, "--resize", "32", "--workers", "1")
     assert code == 0

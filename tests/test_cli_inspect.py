@@ -38,8 +38,8 @@ def test_info_of_every_format(photo_folder: Path, tmp_path: Path, name: str) -> 
     assert facts["options"].get("resize") == (None if name == "folder" else 32)
     code, out, err = run("info", path)
     assert (code, err) == (0, "")
-    for words in ("12", "zebra", "image sizes", name):
-        assert words in out
+    for message in ("12", "zebra", "image sizes", name):
+        assert message in out
 
 
 def test_info_of_a_foreign_tar(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_long_class_table_is_cut_for_a_person_only(tmp_path: Path, monkeypatch
     assert len(strict(run("info", tmp_path / "many.lmdb", "--json")[1])["classes"]) == 60
 
 
-def test_class_names_are_no_markup(tmp_path: Path) -> None:
+def test_class_names_are_not_markup(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "odd.h5", classes=["[red]cat[/red]", "a\nb"]) as writer:
         writer.write(fastdata.Record("a", {"jpg": b"x", "cls": b"0"}))
     out = run("info", tmp_path / "odd.h5")[1]
@@ -78,7 +78,7 @@ def test_class_names_are_no_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "bench"])
-def test_paths_that_are_no_data_set(tmp_path: Path, command: str) -> None:
+def test_paths_that_are_not_a_data_set(tmp_path: Path, command: str) -> None:
     (tmp_path / "text.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
     for name in ("missing.lmdb", "text.txt", "empty"):
@@ -119,7 +119,7 @@ def test_verify_decodes_and_parses_what_checksums_let_pass(tmp_path: Path) -> No
         writer.write(fastdata.Record("cut", {"jpg": whole[: len(whole) // 2]}))
         writer.write(fastdata.Record("mask", {"jpg": whole, "mask.png": b"\x89PNG\r\n\x1a\nand no more"}))
         writer.write(fastdata.Record("meta", {"jpg": whole, "json": b"{"}))
-        writer.write(fastdata.Record("nothing", {"txt": b"words"}))
+        writer.write(fastdata.Record("nothing", {"txt": b"message"}))
     code, out, _err = run("verify", tmp_path / "mixed.tar", "--json", "--workers", "2")
     problems = {entry["name"]: entry["problem"] for entry in strict(out)["problems"]}
     assert code == 1
@@ -137,7 +137,7 @@ def test_verify_accepts_what_was_kept_on_purpose(photo_folder: Path, tmp_path: P
     assert run("bench", target, "--repeats", "1")[0] == 0
 
 
-def test_bench_tells_figures_with_their_circumstances(photo_folder: Path, tmp_path: Path) -> None:
+def test_bench_prints_figures_with_their_circumstances(photo_folder: Path, tmp_path: Path) -> None:
     packed = pack(photo_folder, tmp_path / "packed.lmdb")
     code, out, err = run("bench", packed, "--repeats", "2", "--workers", "2", "--json")
     assert (code, err) == (0, "")
@@ -151,8 +151,8 @@ def test_bench_tells_figures_with_their_circumstances(photo_folder: Path, tmp_pa
     assert facts["machine"]["cores"] >= 1
     assert {"python", "numpy", "opencv", "fastdata"} <= set(facts["versions"])
     out = run("bench", packed, "--repeats", "1")[1]
-    for words in ("records/s", "decode", "warm", "opencv"):
-        assert words in out
+    for message in ("records/s", "decode", "warm", "opencv"):
+        assert message in out
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system cannot drop cached pages")

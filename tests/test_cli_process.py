@@ -124,7 +124,7 @@ def test_a_signal_whose_exception_python_ignores_comes_again(number: signal.Sign
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes that break with EPIPE are POSIX's")
-def test_a_reader_that_goes_away_is_no_error(photo_folder: Path, tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(photo_folder: Path, tmp_path: Path) -> None:
     packed = pack(photo_folder, tmp_path / "packed.lmdb")
     for arguments in (["info", packed], ["info", packed, "--json"], ["verify", packed, "--quiet"], ["--help"]):
         with _start(*arguments) as process:

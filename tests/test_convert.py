@@ -176,7 +176,7 @@ def test_nothing_usable_is_an_error_with_a_report_and_no_output(tmp_path: Path) 
     with pytest.raises(ConvertError, match="no images were found"):
         run(empty, tmp_path / "out.lmdb")
     src = put(
-        tmp_path / "src", {"a/x.jpg": b"", "a/y.txt": b"words", "b/z.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"}
+        tmp_path / "src", {"a/x.jpg": b"", "a/y.txt": b"message", "b/z.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"}
     )
     with pytest.raises(ConvertError, match=r"no image could be used.*a/x\.jpg: .*empty"):
         run(src, tmp_path / "out.lmdb", report=tmp_path / "r.json")
@@ -218,9 +218,9 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, Any], type[Exception], st
 
 def test_wrong_places_and_options_are_refused_before_the_work(photo_folder: Path, tmp_path: Path) -> None:
     before = sorted(str(f) for f in tmp_path.rglob("*"))
-    for given, kind, words in places(tmp_path):
+    for given, kind, message in places(tmp_path):
         options = {"src": photo_folder, "dst": tmp_path / "out.lmdb", **given}
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=message):
             run(options.pop("src"), options.pop("dst"), **options)
         assert sorted(str(f) for f in tmp_path.rglob("*")) == before, given
 

@@ -31,19 +31,19 @@ IDLE: list[tuple[dict[str, Any], str]] = [
 
 def as_words(options: dict[str, Any]) -> list[str]:
     """The same options as the command takes them."""
-    words: list[str] = []
+    message: list[str] = []
     for name, value in options.items():
-        words.append("--" + name.replace("_", "-"))
+        message.append("--" + name.replace("_", "-"))
         if value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, tuple) else str(value))
-    return words
+            message.append(",".join(map(str, value)) if isinstance(value, tuple) else str(value))
+    return message
 
 
-@pytest.mark.parametrize(("options", "words"), IDLE)
+@pytest.mark.parametrize(("options", "message"), IDLE)
 def test_an_option_without_effect_is_refused(
-    photo_folder: Path, tmp_path: Path, options: dict[str, Any], words: str
+    photo_folder: Path, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(OptionError, match=f"has no effect.*{words}"):
+    with pytest.raises(OptionError, match=f"has no effect.*{message}"):
         convert(photo_folder, tmp_path / "out.lmdb", **options)
     code, out, err = run("convert", photo_folder, tmp_path / "out.lmdb", "--quiet", *as_words(options))
     assert (code, out) == (2, "")

@@ -61,7 +61,7 @@ def test_names_that_are_not_text_end_in_strict_json(tmp_path: Path) -> None:
         assert {os.fsencode(path).split(b"/")[0] for path in reader.paths} == set(names)
 
 
-def test_the_report_file_says_what_the_report_says(tmp_path: Path) -> None:
+def test_the_report_file_holds_what_the_report_holds(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     file.write_text("an older report")
     report = run(every_kind(tmp_path / "kinds"), tmp_path / "out.tar", report=file)
@@ -117,7 +117,7 @@ def test_damage_that_the_decoder_reports_is_a_warning_and_not_on_our_stderr(
     assert capfd.readouterr() == ("", "")
 
 
-def test_progress_tells_plainly_what_happened(
+def test_progress_shows_plainly_what_happened(
     photo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     convert(photo_folder, tmp_path / "out.tar", workers=1, progress=True)
@@ -151,7 +151,7 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     assert "50 of 50" in shown
 
 
-def test_a_terminal_that_was_closed_ends_no_work() -> None:
+def test_a_closed_terminal_does_not_end_the_work() -> None:
     pty = pytest.importorskip("pty")
     code = (
         "import sys\nfrom fastdata.progress import progress_bar\n"

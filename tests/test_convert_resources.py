@@ -21,7 +21,7 @@ needs_limits = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("what", "message"),
     [
         ("files", r"0\.png: Too many open files: .*`ulimit -n`.*fewer --workers\. Nothing was written"),
         ("memory", r"0\.png: out of memory.*fewer --workers .*--max-pixels rejects large images.*Nothing was written"),
@@ -29,11 +29,11 @@ needs_limits = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="
     ids=["files", "memory"],
 )
 @needs_limits
-def test_it_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, words: str) -> None:
+def test_it_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, message: str) -> None:
     monkeypatch.setattr(convert_module, "_RECODER", f"{TARGETS}out_of_{what}")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "0.png").write_bytes(images.png(images.photo(3000, 3000)))
-    with pytest.raises(ConvertError, match=words):
+    with pytest.raises(ConvertError, match=message):
         convert(tmp_path / "photos", tmp_path / "out.lmdb", workers=1, report=tmp_path / "r.json")
     assert sorted(os.listdir(tmp_path)) == ["photos", "r.json"]
     code, out, err = run("convert", tmp_path / "photos", tmp_path / "out.lmdb", "--quiet", "--workers", "1")

@@ -92,7 +92,7 @@ def test_libpng_that_gives_up_is_quoted(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_the_program_says_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_program_writes_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     _, said = logged(lambda: say(b"mine\n" + LINE + b"\rbar 3/4"))
     assert said == "libpng warning: told"
     assert capfd.readouterr() == ("", "mine\n\rbar 3/4")
@@ -107,7 +107,7 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def test_long_and_repeated_words_are_bounded() -> None:
+def test_long_and_repeated_messages_are_bounded() -> None:
     _, said = logged(lambda: say(LINE * 5000))
     assert said == "libpng warning: told"
     _, said = logged(lambda: say(b"".join(b"libpng error: %d\n" % number for number in range(9999))))

@@ -88,7 +88,7 @@ def test_natural_class_order(tmp_path: Path) -> None:
     assert [ref.label for ref in found.entries] == list(range(8))
 
 
-def test_hidden_and_system_files_are_no_records(tmp_path: Path) -> None:
+def test_hidden_and_system_files_are_not_records(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.jpg", "a/.1.jpg", "a/._1.jpg", "a/.DS_Store", "a/Thumbs.db", "a/desktop.ini", "a/THUMBS.DB")
     fill(tmp_path, ".git/x.jpg", "__MACOSX/a/1.jpg", "a/.ipynb_checkpoints/1.jpg", "@eaDir/1.jpg", ".hidden.jpg")
     (tmp_path / "a" / ".folder.jpg").mkdir()
@@ -104,7 +104,7 @@ def test_hidden_images_are_ignored_by_name(tmp_path: Path) -> None:
     assert [path for path, _ in found.ignored] == ["..jpg", ".jpg", ".x.PNG", ".x.y.heic"]
 
 
-def test_the_ending_or_the_content_says_image(tmp_path: Path) -> None:
+def test_the_suffix_or_the_content_says_image(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.JPEG", "a/2.jfif", "a/3", "a/4.dat", "a/5.txt.png", "a/photo.HEIC")
     fill(tmp_path, "a/empty.jpg", "a/empty.txt", content=b"")
     fill(tmp_path, "a/notes.txt", "a/labels.csv", content=b"text")
@@ -204,7 +204,7 @@ MOUNTS = """\
 """
 
 
-def test_the_table_of_mounts_tells_pseudo_file_systems(tmp_path: Path) -> None:
+def test_the_table_of_mounts_shows_pseudo_file_systems(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text(MOUNTS)
     found = pseudo_devices(str(tmp_path / "mounts"))
     assert found == {os.makedev(0, 21): "proc", os.makedev(0, 22): "sysfs"}
@@ -321,7 +321,9 @@ def test_a_folder_that_changed_since_it_was_pickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["notes", "a/notes"])
-def test_a_file_that_cannot_be_read_ends_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_file_that_cannot_be_read_does_not_end_the_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     """Also beside the class folders, where files are only looked at to say what they are."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(images.png(images.photo(4, 4)))

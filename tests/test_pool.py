@@ -162,7 +162,9 @@ def test_workers_use_one_thread_unless_the_environment_sets_a_number(
         assert [value for value, _, _ in pool.map(names)] == [(1, "5"), (1, "1"), (1, "1")]
 
 
-def test_a_file_of_the_working_directory_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_working_directory_does_not_hide_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pickle.py").write_text("raise RuntimeError('this is not the standard library')")
     monkeypatch.chdir(tmp_path)
     with Pool(1, TARGETS + "echo") as pool:
@@ -177,7 +179,7 @@ def test_what_is_written_comes_with_its_item_and_not_to_our_stderr(capfd: pytest
 
 
 @pytest.mark.parametrize(
-    ("way", "words"),
+    ("way", "message"),
     [
         ("exit", r"ended with exit code 7 while it had exit, after"),
         ("segv", r"(?s)signal 11 \(SIGSEGV\) .* while it had segv, after.*The end of its log:\n.*pool_targets\.py"),
@@ -185,12 +187,12 @@ def test_what_is_written_comes_with_its_item_and_not_to_our_stderr(capfd: pytest
         ("raise", r"(?s)raise: unexpected ZeroDivisionError: no such image.*pool_targets\.py"),
     ],
 )
-def test_a_dead_worker_is_an_error_at_once(way: str, words: str) -> None:
-    with pytest.raises(ConvertError, match=words):
+def test_a_dead_worker_is_an_error_at_once(way: str, message: str) -> None:
+    with pytest.raises(ConvertError, match=message):
         answers("lame", ["before", "fine", way, "after"], chunk=2)
 
 
-def test_a_worker_that_cannot_start_says_why() -> None:
+def test_a_worker_that_cannot_start_reports_why() -> None:
     with pytest.raises(ConvertError, match=r"(?s)exit code 1.*this library is broken"):
         answers("unloadable", range(100))
 

@@ -65,5 +65,5 @@ def test_module_is_the_command() -> None:
     assert run("-m", "fastdata", "--version").strip().endswith(fastdata.__version__)
 
 
-def test_changelog_tells_of_this_version() -> None:
+def test_the_changelog_lists_this_version() -> None:
     assert f"## {fastdata.__version__}" in (ROOT / "CHANGELOG.md").read_text()

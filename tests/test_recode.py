@@ -215,7 +215,7 @@ def test_keep_damaged_keeps_what_is_there_as_a_whole_file(kind: str, encode: str
     except DecodeError:
         assert kind in ("webp", "tif")  # there is nothing to be had from them
         return
-    assert any("damaged, kept" in words for words in done.warnings)
+    assert any("damaged, kept" in message for message in done.warnings)
     assert decode(done.data).shape == RGB.shape
 
 

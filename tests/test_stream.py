@@ -180,7 +180,7 @@ def test_the_union_of_the_ranks_is_the_same_for_any_world_size(path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"rank": 0, "world_size": 40, "even": "cut"}, '23 samples for 40 ranks .* even="cut"'),
         ({"pad": False, "even": "cut"}, "leave out one of the two"),
@@ -201,8 +201,10 @@ def test_the_union_of_the_ranks_is_the_same_for_any_world_size(path: Path) -> No
         ({"progress": "no"}, "progress must be True or False"),
     ],
 )
-def test_what_cannot_be_is_refused_when_made(path: Path, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_options_that_cannot_be_used_are_refused_when_it_is_made(
+    path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
         ImageStream(path, **options)
 
 
@@ -256,7 +258,7 @@ def test_shards_by_list_glob_and_braces(tmp_path: Path, shards: list[str]) -> No
     assert flat(ImageStream(names[:1])) == list(range(len(ImageStream(names[:1]))))
 
 
-def test_a_reader_will_do_and_repr_tells(path: Path) -> None:
+def test_it_takes_a_reader_and_repr_shows_its_options(path: Path) -> None:
     with fastdata.open(path) as reader:
         stream = ImageStream(reader, shuffle=True, batch_size=4)
         assert len(stream) == 6

@@ -89,7 +89,7 @@ def test_single_samples_are_replaced_too(path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [(OSError, errno.EMFILE, "Too many open files"), (MemoryError,)])
-def test_a_machine_that_fails_is_no_damage(path: Path, error: Any) -> None:
+def test_a_machine_that_fails_is_not_damage(path: Path, error: Any) -> None:
     def transform(array: Any) -> Any:
         raise error[0](*error[1:])
 

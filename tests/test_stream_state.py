@@ -146,7 +146,7 @@ def test_ranks_may_be_others_with_the_same_global_batch(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"seed": 1}, "the state has seed 0, this stream 1"),
         ({"shuffle": False}, "shuffle True, this stream False"),
@@ -158,13 +158,13 @@ def test_ranks_may_be_others_with_the_same_global_batch(path: Path) -> None:
         ({"batch_size": None}, "global_batch 4, this stream None"),
     ],
 )
-def test_states_of_another_order_are_refused(path: Path, change: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_states_of_another_order_are_refused(path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         make(path, **change).load_state_dict(broken(make(path), 0, 1))
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"epoch": -1}, "the state's epoch must be an integer of at least 0, not -1"),
         ({"consumed": "1"}, "the state's consumed must be an integer"),
@@ -174,8 +174,8 @@ def test_states_of_another_order_are_refused(path: Path, change: dict[str, Any],
         ({"worker": 1, "workers": 3}, "worker 1 of 3, and this is a process without others.*num_workers=3"),
     ],
 )
-def test_states_that_cannot_be_are_refused(path: Path, change: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_invalid_states_are_refused(path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         make(path).load_state_dict(broken(make(path), 0, 1) | change)
     for state in (None, {}, {"epoch": 0}):
         with pytest.raises(OptionError, match="not a state of"):

@@ -51,7 +51,7 @@ def assert_said(warnings: list[tuple[str, str]]) -> None:
     ids=["caller", "fork", "threads", "spawn"],
 )  # fmt: skip
 @pytest.mark.parametrize("transform", [None, fastdata.CenterCrop(64), [fastdata.CenterCrop(64), np.negative]])
-def test_a_loader_tells_them_in_order(
+def test_a_loader_reports_them_in_order(
     noisy: str, options: dict[str, Any], transform: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with fastdata.DataLoader(noisy, 4, transform=transform, **options) as loader:

@@ -60,7 +60,7 @@ def test_leaving_by_an_exception_discards(tmp_path: Path, layout: str) -> None:
         writer.write(samples.RECORDS[0])
 
 
-def test_a_writer_that_is_dropped_says_so(tmp_path: Path, layout: str) -> None:
+def test_a_writer_that_is_dropped_warns(tmp_path: Path, layout: str) -> None:
     writer = create(samples.place(tmp_path, layout), format=chosen(layout))
     writer.write(samples.RECORDS[0])
     with pytest.warns(ResourceWarning, match="nothing is written"):  # noqa: PT031
@@ -161,10 +161,10 @@ def test_bad_records_are_refused_and_the_others_written(tmp_path: Path, layout: 
     path = samples.place(tmp_path, layout)
     with create(path, format=chosen(layout), classes=samples.CLASSES) as writer:
         writer.write(samples.RECORDS[0])
-        for name, (bad, words) in BAD_RECORDS.items():
+        for name, (bad, message) in BAD_RECORDS.items():
             with pytest.raises(RecordError) as caught:
                 writer.write(bad)
-            assert words in str(caught.value), name
+            assert message in str(caught.value), name
         writer.write(samples.RECORDS[1])
     assert samples.read(path) == samples.expected(samples.RECORDS[:2])
     with fastdata.open(path) as reader:
@@ -182,7 +182,7 @@ def test_a_blob_that_lmdb_could_not_hold_is_refused_everywhere(tmp_path: Path, l
 def test_bytes_like_fields_of_every_shape(tmp_path: Path, layout: str) -> None:
     array = np.arange(2 * 3 * 4, dtype=np.uint16).reshape(2, 3, 4)
     shapes = {
-        "bytearray": bytearray(b"abc"), "words": memoryview(array), "strided": memoryview(array[:, ::2, 1:]),
+        "bytearray": bytearray(b"abc"), "message": memoryview(array), "strided": memoryview(array[:, ::2, 1:]),
         "empty": memoryview(array[:0]), "bytes": memoryview(b"xyz"),
     }  # fmt: skip
     path = samples.write(tmp_path, layout, [Record("a", shapes)])  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_bytes_like_fields_of_every_shape(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"classes": "cat"}, "list of distinct strings"),
         ({"classes": ["a", "a"]}, "distinct"),
@@ -201,8 +201,8 @@ def test_bytes_like_fields_of_every_shape(tmp_path: Path, layout: str) -> None:
         ({"format": "zip"}, "'lmdb', 'hdf5' or 'tar'"),
     ],
 )
-def test_options_are_checked_first(tmp_path: Path, options: dict[str, object], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_options_are_checked_first(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         create(tmp_path / "data", **{"format": "lmdb", **options})  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
 
@@ -213,8 +213,8 @@ def test_the_ending_names_the_format(tmp_path: Path) -> None:
             pass
         with fastdata.open(tmp_path / name) as reader:
             assert reader.manifest.format == kind
-    for name, chosen_format, words in (("a", None, "names no format"), ("a.lmdb", "tar", "ends like lmdb")):
-        with pytest.raises(OptionError, match=words):
+    for name, chosen_format, message in (("a", None, "names no format"), ("a.lmdb", "tar", "ends like lmdb")):
+        with pytest.raises(OptionError, match=message):
             create(tmp_path / "new" / name, format=chosen_format)
     assert not (tmp_path / "new").exists()
 

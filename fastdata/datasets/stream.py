@@ -296,5 +296,5 @@ class ImageStream(IterableDataset[Any]):
 
     def __repr__(self) -> str:
         parts = ("shuffle", "seed", "batch_size", "drop_last", "pad", "even")
-        words = ", ".join(f"{name}={getattr(self, name)!r}" for name in parts)
-        return f"<ImageStream of {self.reader.path!r}: {len(self.reader)} samples, {words}>"
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in parts)
+        return f"<ImageStream of {self.reader.path!r}: {len(self.reader)} samples, {options}>"
