@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 RGB = NDArray[np.uint8]
 
 
-def noisy(picture: RGB) -> NDArray[np.float32]:
+def noisy(image: RGB) -> NDArray[np.float32]:
     """Float HWC with a draw from each generator that the loader seeds (but torch's) in it."""
-    return picture.astype(np.float32) / 255 + np.float32(random.random()) + np.float32(np.random.rand())
+    return image.astype(np.float32) / 255 + np.float32(random.random()) + np.float32(np.random.rand())
 
 
-def tensor(picture: RGB) -> Any:
+def tensor(image: RGB) -> Any:
     """A CHW tensor with a draw from torch's generator in it."""
     import torch
 
-    return torch.from_numpy(picture).permute(2, 0, 1).to(torch.bfloat16) + torch.rand(1).to(torch.bfloat16)
+    return torch.from_numpy(image).permute(2, 0, 1).to(torch.bfloat16) + torch.rand(1).to(torch.bfloat16)
 
 
-def draws(picture: RGB) -> NDArray[np.float64]:
+def draws(image: RGB) -> NDArray[np.float64]:
     """One number of each generator."""
     import torch
 
@@ -35,71 +35,71 @@ def draws(picture: RGB) -> NDArray[np.float64]:
 
 
 class Fails:
-    """Raises for pictures whose first pixel says so, else passes them on."""
+    """Raises for images whose first pixel says so, else passes them on."""
 
     def __init__(self, reds: set[int], how: str = "raise") -> None:
         self.reds, self.how = reds, how
 
-    def __call__(self, picture: RGB) -> RGB:
-        if int(picture[0, 0, 0]) in self.reds:
+    def __call__(self, image: RGB) -> RGB:
+        if int(image[0, 0, 0]) in self.reds:
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "hang":
                 time.sleep(1000)
-            raise ValueError("this picture is red")
-        return picture
+            raise ValueError("this image is red")
+        return image
 
 
-def crop_by_red(picture: RGB) -> RGB:
-    """Pictures of unequal shapes."""
-    return picture[: 8 + int(picture[0, 0, 0]) % 3].copy()
+def crop_by_red(image: RGB) -> RGB:
+    """Images of unequal shapes."""
+    return image[: 8 + int(image[0, 0, 0]) % 3].copy()
 
 
-def pids(picture: RGB) -> NDArray[np.int64]:
+def pids(image: RGB) -> NDArray[np.int64]:
     return np.array([os.getpid()])
 
 
-def hangs(picture: RGB) -> RGB:
+def hangs(image: RGB) -> RGB:
     time.sleep(1000)
-    return picture
+    return image
 
 
-def draws_late(picture: RGB) -> NDArray[np.float32]:
+def draws_late(image: RGB) -> NDArray[np.float32]:
     """A draw from torch, which is imported only now."""
     import torch
 
     return torch.rand(2).numpy()
 
 
-def thread_counts(picture: RGB) -> NDArray[np.int64]:
+def thread_counts(image: RGB) -> NDArray[np.int64]:
     import cv2
     import torch
 
     return np.array([torch.get_num_threads(), cv2.getNumThreads()])
 
 
-def text(picture: RGB) -> str:
-    return "a picture"
+def text(image: RGB) -> str:
+    return "an image"
 
 
-def zero_dimensions(picture: RGB) -> Any:
+def zero_dimensions(image: RGB) -> Any:
     import torch
 
-    return torch.tensor(float(picture[0, 0, 0]))
+    return torch.tensor(float(image[0, 0, 0]))
 
 
-def eight_bit_floats(picture: RGB) -> Any:
+def eight_bit_floats(image: RGB) -> Any:
     import torch
 
-    return torch.from_numpy(picture).to(torch.float8_e4m3fn)
+    return torch.from_numpy(image).to(torch.float8_e4m3fn)
 
 
-def mirrored(picture: RGB) -> RGB:
-    return picture[:, ::-1]
+def mirrored(image: RGB) -> RGB:
+    return image[:, ::-1]
 
 
-def unsendable(picture: RGB) -> Any:
-    return lambda: picture
+def unsendable(image: RGB) -> Any:
+    return lambda: image
 
 
 class Owner:
@@ -115,7 +115,7 @@ class Owner:
     def __init__(self) -> None:
         self.parts = [self.Own()]
 
-    def __call__(self, picture: RGB) -> NDArray[np.float64]:
+    def __call__(self, image: RGB) -> NDArray[np.float64]:
         return np.array([self.parts[0].generator.random()])
 
 
@@ -125,39 +125,39 @@ class Adds:
     def __init__(self, shared: Any) -> None:
         self.shared = shared
 
-    def __call__(self, picture: RGB) -> NDArray[np.int64]:
+    def __call__(self, image: RGB) -> NDArray[np.int64]:
         return np.array([self.shared.value])
 
 
 class Slow:
     """Takes its time."""
 
-    def __call__(self, picture: RGB) -> RGB:
+    def __call__(self, image: RGB) -> RGB:
         time.sleep(0.01)
-        return picture
+        return image
 
 
-def half_unsendable(picture: RGB) -> object:
+def half_unsendable(image: RGB) -> object:
     """Fails for white, and gives for black what cannot be pickled."""
-    if picture[0, 0, 0] == 255:
+    if image[0, 0, 0] == 255:
         raise ValueError("white")
-    return (lambda: 0) if picture[0, 0, 0] == 0 else picture
+    return (lambda: 0) if image[0, 0, 0] == 0 else image
 
 
-def ends_its_thread(_picture: RGB) -> RGB:
+def ends_its_thread(_image: RGB) -> RGB:
     raise SystemExit(3)
 
 
 class RunsOut:
-    """Raises an error of the machine for pictures whose first pixel says so."""
+    """Raises an error of the machine for images whose first pixel says so."""
 
     def __init__(self, red: int, error: Callable[[], Exception]) -> None:
         self.red, self.error = red, error
 
-    def __call__(self, picture: RGB) -> RGB:
-        if int(picture[0, 0, 0]) == self.red:
+    def __call__(self, image: RGB) -> RGB:
+        if int(image[0, 0, 0]) == self.red:
             raise self.error()
-        return picture
+        return image
 
 
 class _TooLargeToSend:
@@ -165,7 +165,7 @@ class _TooLargeToSend:
         raise MemoryError
 
 
-def too_large_to_send(_picture: RGB) -> object:
+def too_large_to_send(_image: RGB) -> object:
     return _TooLargeToSend()
 
 

@@ -23,7 +23,7 @@ VERSIONS = sorted(path.name for path in GOLDEN.iterdir())
 MADE_WITH_HDF5 = (2, 0)
 MADE_WITH_PAGES_OF = 4096
 
-# The smallest picture: one black pixel.
+# The smallest image: one black pixel.
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c636060600000000400"
     "01f61738550000000049454e44ae426082"

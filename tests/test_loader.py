@@ -29,11 +29,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def written(folder: Path) -> dict[str, str]:
-    """The same records in every format: pictures of various sizes, three classes."""
+    """The same records in every format: images of various sizes, three classes."""
     records = []
     for i in range(COUNT):
-        picture = images.photo(60 + i % 7 * 9, 50 + i % 5 * 11, seed=i)
-        fields = {"jpg": encode(picture, "jpg"), "cls": b"%d" % (i % 3), "json": b'{"i": %d}' % i}
+        image = images.photo(60 + i % 7 * 9, 50 + i % 5 * 11, seed=i)
+        fields = {"jpg": encode(image, "jpg"), "cls": b"%d" % (i % 3), "json": b'{"i": %d}' % i}
         records.append(fastdata.Record(f"{'abc'[i % 3]}/{i}", fields))
     places = {"lmdb": "d.lmdb", "hdf5": "d.h5", "tar": "d.tar"}
     for place in places.values():
@@ -64,12 +64,12 @@ def reference(data: dict[str, str]) -> list[list[str]]:
     return epochs(data["lmdb"])
 
 
-def test_batches_are_channels_last_pictures_and_labels(data: dict[str, str]) -> None:
+def test_batches_are_channels_last_images_and_labels(data: dict[str, str]) -> None:
     with fastdata.DataLoader(data["lmdb"], 8, transform=AUGMENT, num_workers=1) as loader:
-        pictures, labels = next(iter(loader))
-    assert pictures.shape == (8, 3, SIZE, SIZE)
-    assert pictures.dtype == torch.uint8
-    assert pictures.is_contiguous(memory_format=torch.channels_last)
+        images, labels = next(iter(loader))
+    assert images.shape == (8, 3, SIZE, SIZE)
+    assert images.dtype == torch.uint8
+    assert images.is_contiguous(memory_format=torch.channels_last)
     assert labels.dtype == torch.int64
     assert labels.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
 
@@ -209,18 +209,18 @@ def test_a_kept_batch_is_never_overwritten(data: dict[str, str]) -> None:
         forms = [lambda t: t, lambda t: t[1:], lambda t: t.numpy()[:1], lambda t: torch.from_dlpack(t.detach())]
         kept, before = [], []
         for _ in range(2):
-            for number, (pictures, _) in enumerate(loader):
-                view = forms[number % len(forms)](pictures)
+            for number, (images, _) in enumerate(loader):
+                view = forms[number % len(forms)](images)
                 kept.append(view)
                 before.append(pixels_of(view).copy())
-                del pictures
+                del images
     for view, pixels in zip(kept, before, strict=True):
         assert np.array_equal(pixels_of(view), pixels)
 
 
 def test_slots_come_back_when_batches_are_dropped(data: dict[str, str]) -> None:
     with fastdata.DataLoader(data["lmdb"], 2, transform=AUGMENT, num_workers=1, prefetch_factor=1) as loader:
-        places = {pictures.data_ptr() for _ in range(3) for pictures, _ in loader}
+        places = {images.data_ptr() for _ in range(3) for images, _ in loader}
     assert len(places) <= 3
 
 

@@ -22,7 +22,7 @@ IDS = ["none", "processes", "threads"]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Plain pictures, red by their index, which is their label, too."""
+    """Plain images, red by their index, which is their label, too."""
     return samples.plain_images(tmp_path_factory.mktemp("edges") / "d.lmdb")
 
 
@@ -41,9 +41,7 @@ def loader(data: Any, **options: Any) -> fastdata.DataLoader:
 
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_unequal_pictures_without_a_transform_name_the_cure(
-    unequal: str, workers: dict[str, Any], on_error: Any
-) -> None:
+def test_unequal_images_without_a_transform_name_the_cure(unequal: str, workers: dict[str, Any], on_error: Any) -> None:
     """Also where damaged samples are skipped: these are not damaged."""
     with loader(unequal, on_error=on_error, **workers) as batches:
         with pytest.raises(fastdata.OptionError, match=r"fastdata\.Resize(.|\n)*collate_fn"):
@@ -67,7 +65,7 @@ def test_numbers_without_dimensions_make_a_vector(path: str, workers: dict[str, 
 @pytest.mark.parametrize("workers", WORKERS, ids=IDS)
 def test_collate_fn_gets_views_of_any_kind(path: str, workers: dict[str, Any]) -> None:
     with loader(path, transform=loader_targets.mirrored, collate_fn=list, **workers) as batches:
-        assert [tuple(picture.shape) for picture, _ in next(iter(batches))] == [(3, 16, 16)] * 4
+        assert [tuple(image.shape) for image, _ in next(iter(batches))] == [(3, 16, 16)] * 4
 
 
 def test_samples_that_cannot_be_sent_are_named(path: str) -> None:
@@ -97,7 +95,7 @@ def test_replacements_with_collate_fn_are_those_without(path: str, workers: dict
     with loader(path, transform=Fails(bad), on_error="skip", collate_fn=list, **workers) as batches:
         samples = [sample for batch in batches for sample in batch]
     assert [int(label) for _, label in samples] == expected
-    assert [int(picture[0, 0, 0]) for picture, _ in samples] == expected
+    assert [int(image[0, 0, 0]) for image, _ in samples] == expected
     assert batches.skipped == skipped  # in order, whoever was first to fail
 
 
@@ -117,10 +115,10 @@ def test_the_timeout_counts_for_the_first_sample_too(path: str) -> None:
 def test_a_thread_that_is_stuck_keeps_nobody_waiting(path: str, stuck_at: int) -> None:
     freed = threading.Event()
 
-    def waits(picture: Any) -> Any:
-        if picture[0, 0, 0] == stuck_at:
+    def waits(image: Any) -> Any:
+        if image[0, 0, 0] == stuck_at:
             freed.wait()
-        return picture
+        return image
 
     batches = loader(path, transform=waits, num_workers=1, worker_mode="thread", timeout=0.3)
     with batches, pytest.raises(fastdata.WorkerError, match=r"timeout=0\.3"):
@@ -148,7 +146,7 @@ def test_a_batch_size_beyond_the_data_takes_no_more_than_they_need(path: str) ->
 def test_torch_is_seeded_also_when_a_transform_imports_it(path: str, workers: dict[str, Any]) -> None:
     def drawn(**options: Any) -> list[Any]:
         with loader(path, transform=loader_targets.draws_late, **options) as batches:
-            return [numbers for pictures, _ in batches for numbers in pictures.tolist()]
+            return [numbers for images, _ in batches for numbers in images.tolist()]
 
     assert drawn(**workers) == drawn(num_workers=2, multiprocessing_context="fork")
 
@@ -156,7 +154,7 @@ def test_torch_is_seeded_also_when_a_transform_imports_it(path: str, workers: di
 def test_generators_that_transforms_hold_are_seeded(path: str) -> None:
     def drawn(workers: int) -> list[Any]:
         with loader(path, transform=Owner(), num_workers=workers) as batches:
-            return [numbers for pictures, _ in batches for numbers in pictures.tolist()]
+            return [numbers for images, _ in batches for numbers in images.tolist()]
 
     assert drawn(0) == drawn(2)
     assert len({number for (number,) in drawn(0)}) == COUNT
@@ -166,7 +164,7 @@ def test_generators_that_transforms_hold_are_seeded(path: str) -> None:
 def test_libraries_run_one_thread_in_workers(path: str, start_method: str) -> None:
     options: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": start_method}
     with loader(path, transform=loader_targets.thread_counts, **options) as batches:
-        assert {tuple(counts) for pictures, _ in batches for counts in pictures.tolist()} == {(1, 1)}
+        assert {tuple(counts) for images, _ in batches for counts in images.tolist()} == {(1, 1)}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +190,7 @@ def test_naming_the_epoch_that_a_state_is_in_keeps_its_place(path: str) -> None:
 
 
 def test_an_epoch_that_could_not_begin_is_not_counted(path: str) -> None:
-    batches = loader(path, num_workers=1, transform=lambda picture: picture, multiprocessing_context="spawn")
+    batches = loader(path, num_workers=1, transform=lambda image: image, multiprocessing_context="spawn")
     with pytest.raises(fastdata.OptionError):
         iter(batches)
     assert batches.state_dict()["epoch"] == 0

@@ -24,7 +24,7 @@ from tests.loader_targets import Fails, Slow, crop_by_red, ends_its_thread, half
 
 COUNT = 24
 BAD = 13
-# Pictures are plain, red by their index, so that a transform can tell which one it has.
+# Images are plain, red by their index, so that a transform can tell which one it has.
 WORKERS = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_mode": "thread"}]
 IDS = ["none", "processes", "threads"]
 SLOW = Slow()
@@ -69,7 +69,7 @@ def test_a_file_that_is_cut_during_an_epoch_is_an_error_that_names_it(tmp_path: 
 def test_an_error_in_a_transform_names_the_record_and_shows_its_stack(path: str, workers: dict[str, Any]) -> None:
     with (
         loader(path, transform=Fails({BAD}), **workers) as batches,
-        pytest.raises(fastdata.LoadError, match=r"r/13(.|\n)*this picture is red(.|\n)*loader_targets"),
+        pytest.raises(fastdata.LoadError, match=r"r/13(.|\n)*this image is red(.|\n)*loader_targets"),
     ):
         list(batches)
 
@@ -82,8 +82,8 @@ def test_skipped_samples_are_replaced_the_same_way_by_everybody(
     def run(**options: Any) -> tuple[list[int], list[tuple[str, str]]]:
         with loader(path, transform=Fails(bad), on_error="skip", shuffle=True, seed=5, **options) as batches:
             labels = []
-            for pictures, numbers in batches:
-                assert pictures[:, 0, 0, 0].tolist() == numbers.tolist()
+            for images, numbers in batches:
+                assert images[:, 0, 0, 0].tolist() == numbers.tolist()
                 labels += numbers.tolist()
             return labels, sorted(batches.skipped)
 
@@ -117,8 +117,8 @@ def test_giving_up_comes_behind_the_good_batches(tmp_path: Path, workers: dict[s
 def test_a_replacement_that_cannot_be_sent_is_told(tmp_path: Path) -> None:
     with fastdata.create(tmp_path / "d.tar") as writer:
         for i in range(72):
-            picture = np.full((16, 16, 3), 255 if i < 40 else 100 if i < 64 else 0, np.uint8)
-            writer.write(fastdata.Record(f"r/{i}", {"png": encode(picture, "png"), "cls": b"0"}))
+            image = np.full((16, 16, 3), 255 if i < 40 else 100 if i < 64 else 0, np.uint8)
+            writer.write(fastdata.Record(f"r/{i}", {"png": encode(image, "png"), "cls": b"0"}))
     options = {"batch_size": 64, "transform": half_unsendable, "collate_fn": list, "on_error": "skip", "num_workers": 2}
     with (
         loader(str(tmp_path / "d.tar"), **options) as batches,
@@ -178,7 +178,7 @@ def test_unequal_shapes_are_an_error_that_names_the_cure(path: str, workers: dic
 def test_collate_fn_takes_unequal_shapes(path: str, workers: dict[str, Any]) -> None:
     with loader(path, transform=crop_by_red, collate_fn=lambda samples: samples, **workers) as batches:
         samples = [sample for batch in batches for sample in batch]
-    assert [tuple(picture.shape) for picture, _ in samples] == [(3, 8 + i % 3, 16) for i in range(COUNT)]
+    assert [tuple(image.shape) for image, _ in samples] == [(3, 8 + i % 3, 16) for i in range(COUNT)]
     assert [int(label) for _, label in samples] == list(range(COUNT))
 
 
@@ -210,7 +210,7 @@ def test_a_stuck_worker_counts_against_the_timeout(path: str) -> None:
 
 
 def test_a_transform_that_cannot_be_sent_is_named_with_the_cure(path: str) -> None:
-    batches = loader(path, transform=lambda picture: picture, num_workers=1, multiprocessing_context="spawn")
+    batches = loader(path, transform=lambda image: image, num_workers=1, multiprocessing_context="spawn")
     with batches, pytest.raises(fastdata.OptionError, match="fork"):
         iter(batches)
 

@@ -40,14 +40,14 @@ def marked(number: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """An image, and the (x, y) of the one bright pixel that is in it."""
     width, height = (48, 32) if number % 2 else (32, 24)
     x, y = width // 2 - 10 + number % 20, height // 2 - 5 + number % 10
-    picture = np.zeros((height, width, 3), np.uint8)
-    picture[y, x] = 255
-    return picture, (x, y)
+    image = np.zeros((height, width, 3), np.uint8)
+    image[y, x] = 255
+    return image, (x, y)
 
 
 def record(number: int) -> Record:
-    picture, (x, y) = marked(number)
-    fields = {"png": images.png(picture), "cls": b"%d" % (number % 4), "mask.png": b"mask%d" % number}
+    image, (x, y) = marked(number)
+    fields = {"png": images.png(image), "cls": b"%d" % (number % 4), "mask.png": b"mask%d" % number}
     if number != 5:
         fields |= {"txt": b"text%d" % number, "point": b"%r %r" % (x + 0.5, y + 0.5)}
     return Record(f"k/{number}", fields)

@@ -1,4 +1,4 @@
-"""Batches that are shared among workers in parts, and pictures that are begun some at a time: the same results."""
+"""Batches that are shared among workers in parts, and images that are begun some at a time: the same results."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Pictures of all the kinds that are rendered in different ways, between one another."""
+    """Images of all the kinds that are rendered in different ways, between one another."""
     place = tmp_path_factory.mktemp("parts") / "d.lmdb"
     with fastdata.create(place) as writer:
         for i in range(COUNT):
-            picture = images.photo(90 + i % 7, 70 + i % 5, seed=i)
+            image = images.photo(90 + i % 7, 70 + i % 5, seed=i)
             kinds = (
-                ("jpg", encode(picture, "jpg")),
-                ("jpg", images.jpeg(picture)),
-                ("png", encode(picture, "png")),
-                ("npy", encode(picture, "npy")),
+                ("jpg", encode(image, "jpg")),
+                ("jpg", images.jpeg(image)),
+                ("png", encode(image, "png")),
+                ("npy", encode(image, "npy")),
             )
             name, blob = kinds[i % len(kinds)]
             writer.write(fastdata.Record(f"r/{i:02d}", {name: blob, "cls": b"%d" % i}))
@@ -78,7 +78,7 @@ def test_parts_of_samples_for_collate_fn_come_in_order(path: str) -> None:
 
 
 def test_the_first_of_several_failures_is_the_one_that_is_raised(tmp_path: Path) -> None:
-    """Whether it comes to light while a picture is begun or while it is finished, and in whatever part."""
+    """Whether it comes to light while an image is begun or while it is finished, and in whatever part."""
     blobs = [encode(images.photo(64, 64, seed=i), "jpg") for i in range(24)]
     for rows in ({6, 7}, {7, 6, 20}, {3, 9, 15, 21}):
         place = tmp_path / f"{min(rows)}-{len(rows)}.lmdb"
@@ -132,8 +132,8 @@ def test_a_worker_that_dies_with_one_part_ends_the_batch(path: str) -> None:
 def test_whole_parts_make_the_same_batches_under_every_start_method(
     layout: str, start_method: str, tmp_path: Path
 ) -> None:
-    picture = [encode(images.photo(40 + i % 3, 36, seed=i), "jpg") for i in range(20)]
-    records = [fastdata.Record(f"r/{i:03d}", {"jpg": picture[i % 20], "cls": b"%d" % (i % 3)}) for i in range(200)]
+    image = [encode(images.photo(40 + i % 3, 36, seed=i), "jpg") for i in range(20)]
+    records = [fastdata.Record(f"r/{i:03d}", {"jpg": image[i % 20], "cls": b"%d" % (i % 3)}) for i in range(200)]
     data = samples.write(tmp_path, layout, records, shard_size=40_000)
     options: dict[str, Any] = {"shuffle": True, "transform": CROP, "seed": 5}
     with fastdata.DataLoader(data, 128, num_workers=0, **options) as alone:
@@ -185,12 +185,12 @@ def test_no_pixel_passes_through_a_pipe(path: str, monkeypatch: pytest.MonkeyPat
 def test_callables_run_one_at_a_time_in_threads(path: str) -> None:
     inside, most = [0], [0]
 
-    def counting(picture: Any) -> Any:
+    def counting(image: Any) -> Any:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         time.sleep(0.001)
         inside[0] -= 1
-        return picture
+        return image
 
     options: dict[str, Any] = {"num_workers": 4, "worker_mode": "thread"}
     with fastdata.DataLoader(path, 5, transform=[fastdata.CenterCrop(16), counting], **options) as loader:

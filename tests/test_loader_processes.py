@@ -219,7 +219,7 @@ def test_a_script_that_its_workers_cannot_import_is_told_what_to_do(path: str, t
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, fastdata\n"
-        "def own(picture): return picture\n"
+        "def own(image): return image\n"
         "loader = fastdata.DataLoader(sys.argv[1], 4, num_workers=1, transform=own, multiprocessing_context='spawn')\n"
         "next(iter(loader))\n"
     )

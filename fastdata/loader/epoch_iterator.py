@@ -48,7 +48,7 @@ class EpochIterator:
     Args:
         settings: of the loader.
         reader: for keys, and the reasons of failures.
-        course: the epoch's batches, and who is told how many of them were handed out.
+        course: the epoch's batches, and which is informed how many of them were handed out.
         pool: where its executor comes from, and goes back to.
         collation: makes batches of what comes back.
         spec: how samples are made. Where only a sample can tell the layout of images, the first request is for one row,

@@ -109,7 +109,7 @@ class Executor(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Drop all requests: what nobody has begun is not done, and no result of theirs comes."""
+        """Drop all requests: those that have not started are not done, and no results come."""
         ...
 
     def close(self) -> None:

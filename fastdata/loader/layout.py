@@ -40,8 +40,8 @@ class Layout(NamedTuple):
     views: int = 1
 
     @classmethod
-    def picture(cls, height: int, width: int, views: int = 1) -> Layout:
-        """The layout of decoded pictures of one size."""
+    def image(cls, height: int, width: int, views: int = 1) -> Layout:
+        """The layout of decoded images of one size."""
         return cls((height, width, 3), "uint8", channels_last=True, views=views)
 
     @classmethod

@@ -48,7 +48,7 @@ Batch = Any
 
 
 class DataLoader(TorchShape):
-    """Batches of decoded pictures, the same for any number of workers, format, start method and split into ranks.
+    """Batches of decoded images, the same for any number of workers, format, start method and split into ranks.
 
     Yields `(images, labels)`: images uint8 of shape (batch_size, 3, height, width), an NCHW view of NHWC memory
     (channels_last); labels int64 of shape (batch_size,). A batch belongs to the consumer as long as it, or any view of

@@ -115,7 +115,7 @@ class Passes:
         return self._next
 
     def claim(self, start: Start) -> Start:
-        """Begin a pass at a place: the next one's, where another iterator has begun there meanwhile."""
+        """Begin a pass at a position: at the next one if another iterator has started there meanwhile."""
         if start.claimed:
             start = self._next
         start.claimed = True

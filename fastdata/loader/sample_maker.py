@@ -221,16 +221,16 @@ class SampleMaker:
         image = work.open(one)
         for view, rows in enumerate(work.numbers):
             numbers = rows[one.number]
-            picture = spec.decoder.render(image, numbers, notes)
+            pixels = spec.decoder.render(image, numbers, notes)
             if not spec.pipeline.callables:
-                yield picture
+                yield pixels
                 continue
             seed, known = work.seeds[view][one.number], "torch" in sys.modules
-            sample = self._calls.call(seed, spec.pipeline.call, picture)
+            sample = self._calls.call(seed, spec.pipeline.call, pixels)
             # One that has just loaded torch may have drawn from a generator that was not there to be seeded.
             if not known and "torch" in sys.modules:
-                picture = spec.decoder.render(image, numbers, notes)
-                sample = self._calls.call(seed, spec.pipeline.call, picture)
+                pixels = spec.decoder.render(image, numbers, notes)
+                sample = self._calls.call(seed, spec.pipeline.call, pixels)
             yield sample
 
     def _work(self, epoch: int, locations: Locations) -> Work:

@@ -60,4 +60,4 @@ class SampleSpec:
     def layout(self) -> Layout | None:
         """The layout of the samples, None where only a sample can tell."""
         size = self.pipeline.size
-        return None if size is None or self.pipeline.callables else Layout.picture(*size, self.views)
+        return None if size is None or self.pipeline.callables else Layout.image(*size, self.views)

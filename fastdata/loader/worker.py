@@ -5,7 +5,7 @@ in which rows of the batch they belong, stands in the slot itself: no index is n
 block hold the generation that is wanted: requests of another one (the consumer left its loop) are answered without
 being done.
 
-A worker ends when it is told to, or when its parent is gone, whatever ended it. torch is not imported here.
+A worker ends when it is asked to, or when its parent is gone, whatever ended it. torch is not imported here.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class WorkerHandle:
         what = f"loader worker (pid {self.process.pid}) {death.described(code)}"
         if self._imports_main and not self._lived and code == 1:
             return WorkerLost(
-                f"{what} before it had begun", (), "it imports your script, since a transform is defined there; put "
+                f"{what} before it had started", (), "it imports your script, since a transform is defined there; put "
                 'what the script does under `if __name__ == "__main__":`, or the transform into a module of its own',
             )  # fmt: skip
         records: list[int] = []
@@ -96,5 +96,5 @@ def _advice(code: int | None, lived: bool) -> str:
         return f"{known}; {again}"
     if code is not None and code >= 0:
         why = "a transform ended it, or an error that stands on stderr"
-        return f"{why}; {again}" if lived else f"{why}, before it had begun"
+        return f"{why}; {again}" if lived else f"{why}, before it had started"
     return again

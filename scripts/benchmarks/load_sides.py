@@ -20,7 +20,7 @@ class Side:
         data: which of the prepared data sets it reads.
         tasks, sizes: where it takes part.
         peer: whose Python runs it (`--peer NAME=PYTHON`); fastdata's own where it is empty.
-        options: what the program is told besides the general settings.
+        options: what the program is given besides the general settings.
         workers: how many, if not as many as asked for.
     """
 
