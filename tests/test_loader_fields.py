@@ -176,7 +176,7 @@ def damaged(tmp_path: Path) -> str:
 BAD = {
     3: "field 'mask.png': the data have changed",
     21: "field 'txt': not text in UTF-8",
-    30: "no image: the data begin with b'no image'",
+    30: "not an image of a known kind: the data begin with b'no image'",
 }
 
 

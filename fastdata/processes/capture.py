@@ -44,6 +44,8 @@ class Capture:
         self._entries = 0
         self._file = self._kept = -1
         self._passed = 0  # how much of the text was searched for lines to pass on
+        # libpng writes a line and its end separately: the lines of two threads may be one, and an empty one follows.
+        self._ends_to_come = 0
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
@@ -109,7 +111,11 @@ class Capture:
             if line[-1:] not in b"\r\n" and not all_of_it:
                 return
             self._passed += len(line)
-            if self._kept >= 0 and not self._wanted.match(line):
+            if self._wanted.match(line):
+                self._ends_to_come += len(self._wanted.findall(line)) - 1
+            elif self._ends_to_come and not line.strip():
+                self._ends_to_come -= 1
+            elif self._kept >= 0:
                 with contextlib.suppress(OSError):
                     os.write(self._kept, line)
 
@@ -138,7 +144,7 @@ class Capture:
         if self._kept >= 0:
             os.close(self._kept)
         self._file = self._kept = -1
-        self._passed = 0
+        self._passed = self._ends_to_come = 0
 
     def _after_fork(self) -> None:
         """Reset. Only the thread that forked lives in the child, and it is not inside; the parent reports the text."""
