@@ -134,8 +134,8 @@ def tested(folder: Path, tests: Iterable[str], expected: int) -> str:
     return f"pytest ended with status {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
 
 
-def main(words: list[str]) -> int:
-    wanted = [mutant for mutant in MUTANTS if all(word in mutant.name for word in words)]
+def main(parts: list[str]) -> int:
+    wanted = [mutant for mutant in MUTANTS if all(word in mutant.name for word in parts)]
     problems = 0
     with tempfile.TemporaryDirectory() as temporary:
         every = sorted({test for mutant in wanted for test in mutant.tests})

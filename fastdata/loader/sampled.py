@@ -50,11 +50,11 @@ class Items:
         """
         if self._ended:
             return []
-        found = self._in_time(most) if self._timeout else list(islice(self._begun(), most))
+        found = self._in_time(most) if self._timeout else list(islice(self._started(), most))
         self._ended = len(found) < most
         return found
 
-    def _begun(self) -> Iterator[Any]:
+    def _started(self) -> Iterator[Any]:
         if self._items is None:
             set_epoch = getattr(self.sampler, "set_epoch", None)
             if set_epoch is not None:
@@ -71,7 +71,7 @@ class Items:
 
         def draw() -> None:
             try:
-                for item in islice(self._begun(), most):
+                for item in islice(self._started(), most):
                     found.append(item)
                     self._latest = time.monotonic()
             except BaseException as failure:

@@ -15,7 +15,7 @@ from fastdata.processes import death
 from fastdata.processes.worker import WorkerProcess
 from fastdata.sharedmem import SharedBlock
 
-# A worker that was told to end and does not is killed: it is decoding for nobody.
+# A worker that was asked to end and does not is killed: it is decoding for nobody.
 GRACE_SECONDS = 1.0
 
 
