@@ -231,14 +231,14 @@ class DataLoader(TorchShape):
         """The next epoch; the first one is 0. It is used up when the first batch is asked for."""
         settings = self._ranked
         iterator = EpochIterator(
-            settings, self.reader, Pass(self._passes, self._plan), self._executors,
+            settings, self.reader, Pass(self._passes, self._schedule), self._executors,
             Collation(settings, self.reader), spec=self._spec,
             skipped=self.skipped, remarks=self.warnings,
         )  # fmt: skip
         self._executors.watch(iterator)
         return iterator
 
-    def _plan(self, position: Position) -> Schedule:
+    def _schedule(self, position: Position) -> Schedule:
         """The batches of an epoch from a position on."""
         settings = self._ranked
         if position.over:

@@ -169,9 +169,9 @@ class TorchShape(ABC):
 
     def _upcoming(self) -> Iterator[list[int]]:
         """The records of the batches of the next pass."""
-        plan = self._plan(self._passes.start.position)
-        for number in itertools.count(plan.first):
-            wanted = plan.batch(number)
+        schedule = self._schedule(self._passes.start.position)
+        for number in itertools.count(schedule.first):
+            wanted = schedule.batch(number)
             if wanted is None:
                 return
             yield wanted.records.tolist()
@@ -181,7 +181,7 @@ class TorchShape(ABC):
     @abstractmethod
     def _split(self) -> tuple[int, Split]: ...
     @abstractmethod
-    def _plan(self, position: Position) -> Schedule: ...
+    def _schedule(self, position: Position) -> Schedule: ...
 
 
 class EpochSampler:

@@ -19,7 +19,7 @@ from fastdata.sharedmem import SharedBlock
 GRACE_SECONDS = 1.0
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """The samples `first` .. `stop` of a request."""
 
     request: BatchRequest
@@ -33,7 +33,7 @@ class WorkerHandle:
     def __init__(
         self, context: Any, block: SharedBlock, spec: SampleSpec, others: list[WorkerHandle], *, main: bool
     ) -> None:
-        self.parts: deque[Part] = deque()
+        self.parts: deque[RequestPart] = deque()
         self.load = 0  # the samples that it has still to make
         self._block = block
         self._imports_main, self._lived = main, False
@@ -42,7 +42,7 @@ class WorkerHandle:
 
     def send(self, request: BatchRequest, first: int, stop: int) -> None:
         """Ask for a part of a request, which stands in its slot."""
-        self.parts.append(Part(request, first, stop))
+        self.parts.append(RequestPart(request, first, stop))
         self.load += stop - first
         message = PartMessage(
             request.generation, request.epoch, self._block.size, request.buffer.offset, request.buffer.samples, first,
@@ -53,7 +53,7 @@ class WorkerHandle:
         except OSError as error:
             raise self.death() from error
 
-    def receive(self) -> tuple[Part, Answer]:
+    def receive(self) -> tuple[RequestPart, Answer]:
         """The oldest part, and the answer to it."""
         try:
             blob = self.process.connection.recv_bytes()
