@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("house", deadline=None, derandomize=True, d
 hypothesis.settings.load_profile("house")
 
 # Children of a shell's background job or of `nohup` ignore signals, which tests of signals need.
-for _name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+for _name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"):
     _number = getattr(signal, _name, None)
     if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _name == "SIGINT" else signal.SIG_DFL)

@@ -288,7 +288,7 @@ def test_rows_hold_nothing_that_is_not_wanted(path: str) -> None:
     ):
         with DataLoader(ImageDataset(path, fields=fields, target_transform=target), 4, num_workers=0) as loader:
             spec, settings = loader._spec, loader._settings
-            course = Pass(Passes(), loader._plan)
+            course = Pass(Passes(), loader._schedule)
             course.begin()
             assert spec.columns == columns
             assert BatchLocations(settings, loader.reader, spec, course).next().shape == (4, columns)  # type: ignore[union-attr]

@@ -22,8 +22,8 @@ CHANGED = 3
 
 def damaged(folder: Path, layout: str, *, raw: bool = True) -> str:
     """A data set in which one byte of a raw image is another one: it decodes, but is not what was written."""
-    images = [images.photo(24, 24, seed=number) for number in range(COUNT)]
-    blobs = [images.npy(image) if raw else images.png(image) for image in images]
+    pixels = [images.photo(24, 24, seed=number) for number in range(COUNT)]
+    blobs = [images.npy(image) if raw else images.png(image) for image in pixels]
     records = [Record(f"k/{n}", {"npy" if raw else "png": blob, "cls": b"0"}) for n, blob in enumerate(blobs)]
     path = samples.write(folder, layout, records)
     middle = blobs[CHANGED][200:400]
