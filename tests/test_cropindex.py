@@ -24,6 +24,7 @@ from tests import images, needs
 RGB = NDArray[np.uint8]
 Decoder = Callable[[Any, int, tuple[int, int]], RGB | None]
 
+# OpenCV's code and the size of an MCU in pixels: (width, height).
 SAMPLINGS = {
     "420": (cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420, (16, 16)),
     "422": (cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422, (16, 8)),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastdata.codec.decode import Rules
 from fastdata.codec.encoded import DamagedPart, EncodedImage, IndexedJpeg, PreparedDecode, open_encoded, open_whole
-from fastdata.formats.checksum import UNCHECKED, check
+from fastdata.formats.checksum import check
 from fastdata.formats.files import Scratch
 from fastdata.formats.locations import NO_FILE, Locations
 from fastdata.loader.generators import SeededCalls
@@ -251,8 +251,7 @@ class SampleMaker:
         if file == NO_FILE:
             raise NotLocated(None)
         data = self._spec.source.read(file, offset, size, self._scratch)
-        if crc != UNCHECKED:
-            check(data, crc)
+        check(data, crc)
         return how(data, self._spec.decoder.rules)
 
     def _open_noting(

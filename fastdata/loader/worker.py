@@ -98,7 +98,16 @@ def _request(block: SharedBlock, columns: int, message: PartMessage) -> BatchReq
     layout = message.layout
     buffer = buffer_at(block, message.offset, message.samples, 0 if layout is None else layout.nbytes, columns)
     part = buffer.table[message.first : message.stop].copy()
-    return BatchRequest(message.generation, 0, message.epoch, part[:, :-1], part[:, -1], buffer, layout, message.wants)
+    return BatchRequest(
+        generation=message.generation,
+        batch_index=0,  # the parent knows it
+        epoch=message.epoch,
+        locations=part[:, :-1],
+        rows=part[:, -1],
+        buffer=buffer,
+        layout=layout,
+        wants=message.wants,
+    )
 
 
 def _not_sent(request: BatchRequest, error: Exception) -> Answer:
