@@ -46,12 +46,13 @@ class Batch:
 
     def take(self, result: BatchResult) -> None:
         """Add a result."""
+        made = result.made
         self.missing[result.rows] = False
-        self.failures += result.failures
-        self.remarks += result.remarks
-        if result.samples is not None:
-            self.samples.update(zip(result.rows.tolist(), result.samples, strict=True))
-        for name, values in result.values.items():
+        self.failures += made.failures
+        self.remarks += made.remarks
+        if made.samples is not None:
+            self.samples.update(zip(result.rows.tolist(), made.samples, strict=True))
+        for name, values in made.values.items():
             self.values.setdefault(name, {}).update(zip(result.rows.tolist(), values, strict=True))
 
     def columns(self) -> Values:

@@ -249,8 +249,8 @@ class EpochIterator:
     def _take(self, batch: Batch, result: BatchResult) -> None:
         """Add a result to its batch."""
         batch.take(result)
-        if result.layout is not None:  # now the whole batch can be made
-            self._layout = result.layout
+        if result.made.layout is not None:  # now the whole batch can be made
+            self._layout = result.made.layout
             self._request(batch, np.arange(len(batch.locations)))
         elif batch.missing.any():
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from fastdata.formats.locations import Locations
 from fastdata.loader.buffers import BatchBuffers, Buffer, LocalBuffers
 from fastdata.loader.generators import kept_generators
 from fastdata.loader.layout import Layout
-from fastdata.loader.sample_log import Failure, Remark, Values
+from fastdata.loader.sample_log import Made
 from fastdata.loader.sample_maker import SampleMaker
 from fastdata.loader.sample_spec import SampleSpec
 
@@ -57,24 +57,14 @@ class BatchResult:
     """What came of a request, or of a part of it.
 
     Attributes:
-        generation: that of the request.
         batch_index: that of the request.
         rows: the rows of the batch that were tried.
-        failures: what went wrong.
-        remarks: what decoders said of samples that were made.
-        samples: images for a `collate_fn`, in the order of `rows`; None for one that failed.
-        layout: of the image, where the request was for that.
-        values: what samples hold beside their images, by its name, then in the order of `rows`.
+        made: what came of them; its lists are in the order of `rows`.
     """
 
-    generation: int
     batch_index: int
     rows: NDArray[np.int64]
-    failures: list[Failure]
-    remarks: list[Remark]
-    samples: list[Any] | None
-    layout: Layout | None
-    values: Values
+    made: Made
 
 
 class Executor(Protocol):
@@ -117,20 +107,18 @@ class Executor(Protocol):
         ...
 
 
-def make_batch(maker: SampleMaker, request: BatchRequest) -> BatchResult:
+def make_batch(maker: SampleMaker, request: BatchRequest) -> Made:
     """Do what a request asks for."""
     epoch, locations, rows = request.epoch, request.locations, request.rows.tolist()
     if request.wants == "pixels":
         assert request.layout is not None
         batch = request.layout.batch(request.buffer.pixels, request.buffer.samples)
-        made = maker.fill(epoch, locations, batch, request.layout, rows)
-    elif request.wants == "samples":
-        made = maker.samples(epoch, locations, rows)
-    elif request.wants == "values":
-        made = maker.values(epoch, locations, rows)
-    else:
-        made = maker.layout(epoch, locations)
-    return BatchResult(request.generation, request.batch_index, request.rows, *made)
+        return maker.fill(epoch, locations, batch, request.layout, rows)
+    if request.wants == "samples":
+        return maker.samples(epoch, locations, rows)
+    if request.wants == "values":
+        return maker.values(epoch, locations, rows)
+    return maker.layout(epoch, locations)
 
 
 class InlineExecutor:
@@ -149,8 +137,9 @@ class InlineExecutor:
         return True
 
     def poll(self, timeout: float) -> list[BatchResult] | None:  # noqa: ARG002  # nobody else is waited for
+        request = self._requests.popleft()
         with self._keep():
-            return [make_batch(self._maker, self._requests.popleft())]
+            return [BatchResult(request.batch_index, request.rows, make_batch(self._maker, request))]
 
     def cancel(self) -> None:
         self._requests.clear()

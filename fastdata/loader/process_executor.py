@@ -100,8 +100,7 @@ class ProcessExecutor:
             if isinstance(answer, str):
                 raise ResourceError(f"a loader worker has no room for the batches: {answer}")
             if answer is not None:
-                rows = request.rows[first:stop]
-                results.append(BatchResult(request.generation, request.batch_index, rows, *answer))
+                results.append(BatchResult(request.batch_index, request.rows[first:stop], answer))
         return results
 
     def cancel(self) -> None:

@@ -84,7 +84,7 @@ class ThreadExecutor:
                 continue
             result: BatchResult | Exception
             try:
-                result = make_batch(self._maker, request)
+                result = BatchResult(request.batch_index, request.rows, make_batch(self._maker, request))
             except Exception as error:
                 result = error
             except BaseException as error:  # not this thread's to follow

@@ -82,11 +82,10 @@ def _answer(block: SharedBlock, columns: int, maker: SampleMaker, message: PartM
         request = _request(block, columns, message)
     except ResourceError as error:
         return pickle.dumps(str(error))
-    result = make_batch(maker, request)
+    made = make_batch(maker, request)
     try:
         # Plain pickle: multiprocessing's would pass each tensor's memory as a descriptor, and run out of them.
-        answer = Made(result.failures, result.remarks, result.samples, result.layout, result.values)
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         return pickle.dumps(_not_sent(request, error))
 
