@@ -259,6 +259,7 @@ def test_files_that_vanish_or_lose_their_end_meanwhile_are_rejected(
     assert "No such file" in report.rejected[0].reason
 
 
+@pytest.mark.slow
 def test_the_callers_opencv_setting_is_untouched_and_no_torch_is_imported(photo_folder: Path, tmp_path: Path) -> None:
     code = (
         "import sys, fastdata\nfastdata.convert(sys.argv[1], sys.argv[2], workers=1)\n"

@@ -20,6 +20,7 @@ TARGETS = "tests.pool_targets:"
 needs_limits = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits as Linux has them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "message"),
     [

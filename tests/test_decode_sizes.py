@@ -75,6 +75,7 @@ def bombs() -> dict[str, bytes]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", bombs())
 def test_small_files_that_claim_much_take_no_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bombs()[kind]

@@ -111,6 +111,7 @@ def test_the_timeout_counts_for_the_first_sample_too(path: str) -> None:
         next(iter(batches))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stuck_at", [0, 9])
 def test_a_thread_that_is_stuck_keeps_nobody_waiting(path: str, stuck_at: int) -> None:
     freed = threading.Event()

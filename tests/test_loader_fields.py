@@ -138,6 +138,7 @@ def test_an_error_of_a_target_transform_names_record_and_function(path: str, wor
         assert {key for key, _ in loader.skipped} >= {f"k/{number}" for number in range(1, COUNT, 2)}
 
 
+@pytest.mark.slow
 def test_targets_draw_the_same_numbers_however_they_are_made(path: str) -> None:
     data = ImageDataset(path, GEOMETRY, target_transform=loader_targets.drawn_label)
     made = []
@@ -180,6 +181,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize(
     ("fields", "options"),

@@ -68,6 +68,7 @@ def test_a_report_on_a_descriptor_that_is_not_open_is_refused(source: Path, tmp_
     assert not (tmp_path / "out.tar").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_nothing(source: Path, tmp_path: Path, redirect: str) -> None:
     done = command(source, redirect=redirect)
@@ -80,6 +81,7 @@ def test_closed_streams_change_nothing(source: Path, tmp_path: Path, redirect: s
 ODD = os.fsdecode(b"d\xff")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux only")
 @pytest.mark.parametrize("place", [f"{ODD}.lmdb", f"{ODD}/x.lmdb", f"{ODD}.h5", f"{ODD}.tar", f"{ODD}/{ODD}"])
 def test_a_destination_whose_name_is_no_text(source: Path, tmp_path: Path, place: str) -> None:
@@ -91,6 +93,7 @@ def test_a_destination_whose_name_is_no_text(source: Path, tmp_path: Path, place
         assert list(reader.verify()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ü.lmdb", "ü.h5", "ü.tar", "ü"])
 def test_the_locale_changes_no_byte(tmp_path: Path, name: str) -> None:
     for path in ("cé/ü.png", "日本/1.png", os.fsdecode(b"cz/\xff.png")):

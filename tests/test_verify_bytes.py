@@ -54,6 +54,7 @@ def changed(file: Path, places: Iterator[int], path: str) -> list[int]:
     return unnoticed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["lmdb", "tar", "shards"])
 def test_every_byte_counts(tmp_path: Path, layout: str) -> None:
     path = write(tmp_path, layout)
@@ -79,6 +80,7 @@ def used(path: str) -> set[int]:
     return {place for begin, size in spans for place in range(begin, begin + size)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(h5py.version.hdf5_version_tuple[:2] != MADE_WITH_HDF5, reason="its own blocks may be others")
 def test_of_hdf5_every_byte_counts_but_what_is_between_its_blocks(tmp_path: Path) -> None:
     path = write(tmp_path, "hdf5")

@@ -41,6 +41,7 @@ def test_shards_end_at_the_size_asked_for(tmp_path: Path) -> None:
         assert samples.content(reader) == samples.expected()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs ulimit -v")
 def test_tiny_records_then_large_ones_under_a_memory_limit(tmp_path: Path, layout: str) -> None:
     """The map size of an LMDB is never guessed from the first records, and never needs much address space."""

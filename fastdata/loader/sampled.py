@@ -21,6 +21,8 @@ from fastdata.order import numbered
 
 # The occurrence of a record that came without one: it is counted.
 _COUNTED = -1
+# Ctrl-C is seen at least this often: one that comes just before a wait begins is seen only when the wait ends.
+_LOOK_SECONDS = 0.1
 # Records, and the occurrences that they were given with.
 Given = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -79,7 +81,7 @@ class Items:
             done.set()
 
         threading.Thread(target=draw, name="fastdata-sampler", daemon=True).start()
-        while not done.wait(max(0.0, self._latest + self._timeout - time.monotonic())):
+        while not done.wait(max(0.0, min(_LOOK_SECONDS, self._latest + self._timeout - time.monotonic()))):
             if time.monotonic() - self._latest >= self._timeout:
                 name, item = self._name
                 raise WorkerError(f"{name} gave no {item} within timeout={self._timeout} seconds")
